@@ -618,6 +618,104 @@ def several_ports(api, folder):
     print("one and two pairs of ports on two cores: each port's counters, and the interfaces'")
 
 
+def frames_of(clients, interface="veth-b", seconds=10):
+    """Return a frame of an IPv4 packet from each of these clients that the interface receives from
+    now on, and its outermost VLAN tag. The packet may be inside others."""
+    until, found = time.monotonic() + seconds * slowness(), {}
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as tap:
+        # PACKET_AUXDATA of packet(7): the kernel takes the tag out of the frame.
+        tap.setsockopt(263, 8, 1)
+        tap.bind((interface, 0))
+        tap.settimeout(0.2)
+        while found.keys() != set(clients):
+            if time.monotonic() > until:
+                raise Failed(f"no frames of {set(clients) - found.keys()}")
+            with contextlib.suppress(TimeoutError):
+                frame, extra, _, origin = tap.recvmsg(2048, 256)
+                # The servers of each client are 48.0.0.0/16.
+                heads = {c: socket.inet_aton(c) + bytes([48, 0]) for c in clients}
+                of = [client for client, head in heads.items() if head in frame]
+                if origin[2] != socket.PACKET_OUTGOING:
+                    found |= dict.fromkeys(of, (frame, tag_of(extra)))
+    return found
+
+
+def tag_of(extra):
+    """Return the VLAN tag in the ancillary data of a frame, a tpacket_auxdata of packet(7)."""
+    for level, kind, data in extra:
+        if (level, kind) == (263, 8):
+            status, _, _, _, _, tag, _ = struct.unpack("IIIHHHH", data)
+            # TP_STATUS_VLAN_VALID.
+            return tag & 4095 if status & 16 else None
+    return None
+
+
+def headers(api, client):
+    """Check on the wire that clients of a topology have its addresses and VLANs, and that clients
+    with tunnels are in them, which change while flows are active."""
+    from trex.astf.trex_astf_client import Tunnel
+    from trex.astf.tunnels_topo import TunnelsTopo
+
+    client.reset()
+    at = [client.ports[port].get_layer_cfg()["ether"]["src"] for port in (0, 1)]
+    octets = lambda mac: bytes.fromhex(mac.replace(":", ""))
+    topology = api.ASTFTopology()
+    topology.add_vif("0.1", "02:00:00:00:07:01", src_ipv4="5.5.5.5", vlan=7)
+    topology.add_gw("0.1", "16.0.0.1", "16.0.0.2", "02:00:00:00:08:01")
+    topology.add_gw("0", "16.0.0.3", "16.0.0.3", at[1])
+    client.topo_load(topology)
+    client.topo_resolve()
+    ips = [f"16.0.0.{number}" for number in range(1, 5)]
+    client.load_profile(held(api, clients=4))
+    client.start(mult=1)
+    found = frames_of(ips)
+    client.stop()
+    for ip in ips[:2]:
+        frame, tag = found[ip]
+        same(f"addresses of {ip}", frame[:12], octets("02:00:00:00:08:01" + "02:00:00:00:07:01"))
+        same(f"VLAN of {ip}", tag, 7)
+    for ip in ips[2:]:
+        frame, tag = found[ip]
+        same(f"headers of {ip}", (frame[:12], tag), (octets(at[1] + at[0]), None))
+    client.topo_clear()
+    tunnels = TunnelsTopo()
+    context = {"src_ip": "1.1.1.11", "dst_ip": "12.2.2.2", "sport": 5000, "version": 4}
+    context |= {"initial_teid": 7, "teid_jump": 2, "tunnel_type": 1, "activate": True}
+    tunnels.add_tunnel_ctx(ips[0], ips[3], **context)
+    client.activate_tunnel(loopback=True)
+    client.tunnels_topo_load(tunnels)
+    client.clear_stats()
+    client.start(mult=1)
+
+    def outer(ip):
+        """Return version, ends, ports and TEID of a client's tunnel."""
+        frame, tag = frames_of([ip])[ip]
+        same("no VLAN", tag, None)
+        version = frame[14] >> 4
+        ends, udp = (frame[26:34], 34) if version == 4 else (frame[22:54], 54)
+        return version, ends, struct.unpack("!HH", frame[udp : udp + 4]), frame[udp + 12 : udp + 16]
+
+    ends = socket.inet_aton("1.1.1.11") + socket.inet_aton("12.2.2.2")
+    for number, ip in enumerate(ips):
+        expected = (4, ends, (5000, 2152), struct.pack("!I", 7 + 2 * number))
+        same(f"the tunnel of {ip}", outer(ip), expected)
+    record = Tunnel("fd00::1", "fd00::2", 5001, 99, 6)
+    client.update_tunnel_client_record({int(ipaddress.ip_address(ips[1])): record}, 1)
+    ends = b"".join(socket.inet_pton(socket.AF_INET6, end) for end in ("fd00::1", "fd00::2"))
+    expected = (6, ends, (5001, 2152), struct.pack("!I", 99))
+    until("another tunnel", lambda: outer(ips[1]) == expected)
+    client.stop()
+    stats = client.get_stats()["traffic"]
+    clients, servers = stats["client"], stats["server"]
+    found = [clients.get("tcps_connects"), servers.get("tcps_accepts"), servers.get("tcps_closed")]
+    same("flows in tunnels", found, [clients["tcps_connattempt"]] * 3)
+    same("octets in tunnels", clients["tcps_sndbyte"], servers["tcps_rcvbyte"])
+    client.tunnels_topo_clear()
+    client.activate_tunnel(activate=False)
+    client.reset()
+    print("topologies and tunnels of clients, on the wire")
+
+
 class Peer(socketserver.BaseRequestHandler):
     """A server on Linux's own TCP."""
 
@@ -711,6 +809,7 @@ def inside(folder, argv):
             clients(api, client)
             filtered(api, client)
             busy(api, client)
+            headers(api, client)
             profiles(api, client, names)
             client.disconnect()
             run_console(

@@ -447,6 +447,62 @@ def test_devices_find_each_other_and_their_flows_have_their_addresses(otg, versi
             )
 
 
+def test_a_dhcp_client_gets_an_address_of_a_server_and_gives_it_back(otg):
+    config = otg.config()
+    device(config, "p2", 2)
+    server = config.devices[0].dhcp_server.ipv4_interfaces.add(name="server", ipv4_name="ip2")
+    pool = server.address_pools.add(
+        name="pool", start_address="10.1.0.100", count=5, prefix_length=24, lease_time=600
+    )
+    pool.options.router_address = "10.1.0.2"
+    client = config.devices.add(name="d1").ethernets.add(name="eth1", mac=mac(1))
+    client.connection.port_name = "p1"
+    client.dhcpv4_interfaces.add(name="client")
+    otg.api.set_config(config)
+
+    def protocols(state):
+        control = otg.api.control_state()
+        control.protocol.all.state = state
+        otg.api.set_control_state(control)
+
+    def leases():
+        request = otg.api.states_request()
+        request.dhcpv4_leases.dhcp_server_names = ["server"]
+        return otg.api.get_states(request).dhcpv4_leases[0].leases
+
+    def interface():
+        request = otg.api.states_request()
+        request.dhcpv4_interfaces.dhcp_client_names = []
+        return otg.api.get_states(request).dhcpv4_interfaces[0]
+
+    protocols("start")
+    try:
+        end = time.monotonic() + 30
+        while interface().ipv4_address is None:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        found = interface()
+        assert (found.dhcp_client_name, found.ipv4_address) == ("client", "10.1.0.100")
+        assert (found.prefix_length, found.gateway_address) == (24, "10.1.0.2")
+        assert found.lease_time == 600 and 290 <= found.renew_time <= 300
+        (lease,) = leases()
+        assert (lease.address, lease.client_id) == ("10.1.0.100", mac(1))
+        assert 590 <= lease.valid_time <= 600
+    finally:
+        protocols("stop")
+    assert not leases(), "the client gave its address back"
+    request = otg.api.metrics_request()
+    request.dhcpv4_client.client_names = ["client"]
+    counted = otg.api.get_metrics(request).dhcpv4client_metrics[0]
+    # A DISCOVER before the link is up is repeated.
+    assert counted.discovers_sent >= 1 and counted.releases_sent == 1
+    assert (counted.offers_received, counted.acks_received, counted.nacks_received) == (1, 1, 0)
+    request = otg.api.metrics_request()
+    request.dhcpv4_server.column_names = ["acks_sent", "releases_received"]
+    served = otg.api.get_metrics(request).dhcpv4server_metrics[0]
+    assert (served.acks_sent, served.releases_received) == (1, 1)
+
+
 def ping(otg, version, *pairs):
     """Return the results of echo requests: for each pair, from an address of a device to an
     address."""

@@ -14,7 +14,7 @@ use crate::{
     server::{self, ShowArgs},
 };
 
-/// Emulate hosts on a port: DHCP, ARP, ND, ping, multicast groups, LLDP, CDP, 802.1X
+/// Emulate hosts on a port: DHCP, ARP, ND, ping, multicast groups, LLDP, CDP, DNS, 802.1X
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,6 +29,7 @@ Examples:
   squall hosts igmp -i eth1 --address 10.0.0.2/16 --join 239.1.0.1-239.1.39.16 --rate 1000/s
   squall hosts lldp -i eth1 --count 20 --name 'host-{}' -d 5min
   squall hosts cdp -i eth1 --count 20 --name 'phone-{}' -d 5min
+  squall hosts dns -i eth1 --count 50 --name www.example.com --rate 1000/s --requests 100
   squall hosts dot1x -i eth1 --identity user --password secret -d 1min
   squall hosts dot1x -i eth1 --method peap --ca ca.pem --identity 'u{}' --password p --count 100
   squall hosts dot1x -i eth1 --method tls --ca ca.pem --certificate me.pem --key me.key \
@@ -63,6 +64,8 @@ enum What {
     Lldp(Box<Lldp>),
     /// Announce hosts by CDP, Cisco's discovery protocol, and list their neighbors
     Cdp(Box<Cdp>),
+    /// Ask a DNS server for names, with addresses by DHCP or static ones (RFC 1035)
+    Dns(Box<Dns>),
     /// Authenticate by 802.1X with EAP-MD5, EAP-TLS, PEAP or EAP-TTLS
     Dot1x(Box<Dot1x>),
     Show(ShowArgs),
@@ -131,6 +134,14 @@ struct Lldp {
 struct Cdp {
     #[command(flatten)]
     keys: Given<CdpKeys>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Dns {
+    #[command(flatten)]
+    keys: Given<DnsKeys>,
     #[command(flatten)]
     common: Common,
 }
@@ -207,6 +218,37 @@ struct CdpKeys {
     /// Give the first host this address, and each further one the next
     #[arg(long = "address", value_name = "IP/PREFIX", default_value = "none")]
     ipv4: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct DnsKeys {
+    /// Ask for NAME, with the number of the host for {} and that of the question for {q}; repeatable
+    #[arg(long = "name", value_name = "NAME", required = true)]
+    resolve: Vec<String>,
+    /// Ask for addresses of IPv4 (a), IPv6 (aaaa), or both [default: a]
+    #[arg(long = "type", value_name = "a|aaaa|both")]
+    resolve_type: Option<String>,
+    /// Ask this server [default: that of DHCP]
+    #[arg(long = "server", value_name = "IP")]
+    dns_server: Option<String>,
+    /// Give the first host this address, and each further one the next, or ask DHCP
+    #[arg(long, value_name = "IP/PREFIX", default_value = "dhcp")]
+    address: String,
+    /// Send packets to other networks to this router
+    #[arg(long, value_name = "IP")]
+    gateway: Option<String>,
+    /// Ask N questions per second, over all hosts in turn [default: 100]
+    #[arg(long = "rate", value_name = "N")]
+    resolve_rate: Option<String>,
+    /// Ask N questions from each host [default: 1]
+    #[arg(long = "requests", value_name = "N")]
+    resolve_count: Option<String>,
+    /// Repeat a question after TIME without an answer [default: 5s]
+    #[arg(long = "timeout", value_name = "TIME")]
+    resolve_timeout: Option<String>,
+    /// Send each question at most N times [default: 2]
+    #[arg(long = "tries", value_name = "N")]
+    resolve_tries: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -450,6 +492,7 @@ pub fn hosts(args: &Args) -> Result<ExitCode, Error> {
         What::Igmp(of) => ("igmp", &of.keys.arguments, &of.common),
         What::Lldp(of) => ("lldp", &of.keys.arguments, &of.common),
         What::Cdp(of) => ("cdp", &of.keys.arguments, &of.common),
+        What::Dns(of) => ("dns", &of.keys.arguments, &of.common),
         What::Dot1x(of) => ("dot1x", &of.keys.arguments, &of.common),
         What::Show(args) => return server::show(args),
     };
@@ -470,7 +513,7 @@ pub fn hosts(args: &Args) -> Result<ExitCode, Error> {
             let args = &of.keys.args;
             &[("ipv4", "--address", &args.ipv4), ("auth", "--method", &args.auth)]
         }
-        What::Dhcp(_) | What::Arp(_) | What::Igmp(_) | What::Show(_) => &[],
+        What::Dhcp(_) | What::Arp(_) | What::Igmp(_) | What::Dns(_) | What::Show(_) => &[],
     };
     for (key, name, text) in defaults {
         if arguments.iter().all(|argument| argument.key != *key) {

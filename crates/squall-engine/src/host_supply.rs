@@ -1,6 +1,9 @@
 //! The hosts of a stream's frames, as the values that its program asks for.
 
-use std::{net::Ipv4Addr, sync::Arc};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
 
 use squall_host::{BoundHost, HostTable};
 use squall_plan::{HostField, StreamHosts};
@@ -33,7 +36,7 @@ struct Turns {
 const UNBOUND: BoundHost = BoundHost {
     number: 0,
     mac: MacAddr([0; 6]),
-    address: Ipv4Addr::UNSPECIFIED,
+    address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     next_hop: MacAddr([0; 6]),
 };
 
@@ -62,10 +65,10 @@ impl Supply for HostSupply {
             for (column, field) in out.iter_mut().zip(&self.fields) {
                 column[j] = match field {
                     HostField::SourceMac => bits(src.mac),
-                    HostField::Source => src.address.to_bits().into(),
+                    HostField::Source => address_bits(src.address),
                     HostField::NextHop => bits(src.next_hop),
                     HostField::DestinationMac => bits(dst.mac),
-                    HostField::Destination => dst.address.to_bits().into(),
+                    HostField::Destination => address_bits(dst.address),
                 };
             }
         }
@@ -100,6 +103,13 @@ impl Turns {
 impl Drop for Turns {
     fn drop(&mut self) {
         self.table.end_use();
+    }
+}
+
+fn address_bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => address.to_bits(),
     }
 }
 

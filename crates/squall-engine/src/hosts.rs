@@ -94,7 +94,8 @@ pub(crate) fn tables(plan: &Plan) -> HostTables {
     let table = |(number, group): (usize, &PlanHosts)| {
         let used = !group.elsewhere && shared.contains(&number);
         let GroupSettings { count, mac, mac_step, tags, .. } = &group.settings;
-        used.then(|| Arc::new(HostTable::new(*count, (*mac, *mac_step), tags)))
+        let table = || HostTable::new(*count, (*mac, *mac_step), tags);
+        used.then(|| Arc::new(if group.is_ipv6() { table().over_ipv6() } else { table() }))
     };
     plan.hosts.iter().enumerate().map(table).collect()
 }

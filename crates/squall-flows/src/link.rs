@@ -137,7 +137,7 @@ impl Hosts {
     fn sender(&self, local: IpAddr) -> Sender {
         let Some((table, number)) = self.known.get(&local) else { return Sender::Pool };
         match self.tables[*table].get(*number) {
-            Some(host) if IpAddr::V4(host.address) == local => Sender::Host(host),
+            Some(host) if host.address == local => Sender::Host(host),
             _ => Sender::Lost,
         }
     }
@@ -288,7 +288,7 @@ impl Link {
     /// From now on, packets from the host's address are its own.
     pub fn add_host(&mut self, (table, host): HostClient) {
         let Some(hosts) = &mut self.hosts else { return };
-        let address = host.address.into();
+        let address = host.address;
         hosts.lost.remove(&address);
         hosts.known.insert(address, (table, host.number));
     }
@@ -437,10 +437,12 @@ impl Link {
     fn is_of_a_host(&self, frame: &[u8], inside: &Inside<'_>) -> Option<bool> {
         let (table, number) = self.hosts.as_ref()?.of_mac(&frame[..6])?;
         let packet = inside.payload;
-        if inside.kind != IPV4 || packet.len() < 20 {
-            return Some(false);
-        }
-        let own = table.get(number).is_some_and(|host| packet[16..20] == host.address.octets());
+        let to = match inside.kind {
+            IPV4 if packet.len() >= 20 => v4(&packet[16..]),
+            IPV6 if packet.len() >= 40 => v6(&packet[24..]),
+            _ => return Some(false),
+        };
+        let own = table.get(number).is_some_and(|host| host.address == to);
         Some(own && is_of_a_flow(packet))
     }
 

@@ -1683,7 +1683,7 @@ impl Clients {
         let next = hosts.and_then(|hosts| Some((hosts.next()?, hosts)));
         let Some((host, hosts)) = next else { return Err(NotBegun::NO_HOST) };
         let port = of.tuples.port(hosts.port(host));
-        let client = (host.1.address.into(), port);
+        let client = (host.1.address, port);
         let tuple = of.tuple_of(&self.servers[of.servers], position, client);
         Ok(Place { tuple, position, host: Some(host) })
     }
@@ -1736,7 +1736,7 @@ impl Clients {
             if let Some(hosts) = &mut self.pools[of.pool].hosts {
                 let host = host.filter(|host| host.0 == hosts.on_link).or_else(|| hosts.next())?;
                 let port = of.tuples.port(hosts.port(host));
-                tuple = of.tuple_of(servers, nth, (host.1.address.into(), port));
+                tuple = of.tuple_of(servers, nth, (host.1.address, port));
                 client = Some(host);
             } else if of.of_hosts {
                 return None;

@@ -314,6 +314,8 @@ struct Shared {
     table: Arc<HostTable>,
     /// Hosts whose gateway has no known MAC address yet, and when they try again.
     waiting: VecDeque<u32>,
+    /// By host: whether it is in `waiting`.
+    is_waiting: Box<[bool]>,
     again: Option<Nanos>,
 }
 
@@ -374,7 +376,9 @@ impl HostGroup {
     /// From now on, hosts with an address and a resolved next hop are in `table`.
     #[must_use]
     pub fn sharing(self, table: Arc<HostTable>) -> Self {
-        Self { shared: Some(Shared { table, waiting: VecDeque::new(), again: None }), ..self }
+        let is_waiting = vec![false; table.hosts()].into();
+        let shared = Shared { table, waiting: VecDeque::new(), is_waiting, again: None };
+        Self { shared: Some(shared), ..self }
     }
 
     /// Whether the hosts give their addresses back, but other sources still use them.
@@ -574,10 +578,10 @@ impl HostGroup {
                 if let Some(host) = own {
                     self.receive_echo(now, (host, from), packet, out);
                 }
-                // Others may be routed through the host, and other sources may have flows of it.
+                // Others may be routed through the host.
                 let to = own.and_then(|host| self.address(host));
                 let own = to.is_some_and(|to| packet.get(16..20) == Some(&to.octets()));
-                own && (self.shared.is_none() || !is_of_a_flow(packet))
+                own && !self.is_of_other_source(packet)
             }
             kind if is_pppoe(kind) => self.receive_pppoe(now, (own, from), (kind, packet), out),
             IPV6 if self.ipv6.is_some() => {
@@ -585,6 +589,11 @@ impl HostGroup {
             }
             _ => own.is_some(),
         }
+    }
+
+    /// Whether a packet to a host may belong to a flow of another source, which sends from hosts.
+    fn is_of_other_source(&self, packet: &[u8]) -> bool {
+        self.shared.is_some() && is_of_a_flow(packet)
     }
 
     /// The figures so far; `full`: with histograms.
@@ -945,8 +954,13 @@ impl HostGroup {
     /// MAC address of the gateway is known.
     fn share(&mut self, host: u32, now: Nanos) {
         let Some(shared) = &self.shared else { return };
+        let is_ipv6 = shared.table.is_ipv6();
+        let own = |group: &Self, host| match is_ipv6 {
+            true => group.ipv6_address(host).map(IpAddr::V6),
+            false => group.address(host).map(IpAddr::V4),
+        };
         let known = shared.table.get(host);
-        let Some(address) = self.address(host) else {
+        let Some(address) = own(self, host) else {
             if known.is_some() {
                 shared.table.unbind(host);
             }
@@ -955,16 +969,26 @@ impl HostGroup {
         if known.is_some_and(|known| known.address == address) {
             return;
         }
-        let gateway = self.settings.gateway.or(self.hosts[host as usize].client.router());
-        let answer = gateway.map(|gateway| self.neighbors.find(now, gateway.into()));
-        let asker = self.address(self.asker).map_or(host, |_| self.asker);
+        let gateway = match is_ipv6 {
+            true => self.gateway_ipv6(now).map(IpAddr::V6),
+            false => self.gateway_of(host).map(IpAddr::V4),
+        };
+        let answer = match gateway {
+            Some(IpAddr::V6(gateway)) => Some(self.find_ipv6(now, gateway)),
+            Some(gateway) => Some(self.neighbors.find(now, gateway)),
+            // A router may still advertise itself.
+            None => is_ipv6.then_some(Answer::Silent),
+        };
+        let asker = own(self, self.asker).map_or(host, |_| self.asker);
         let Some(shared) = &mut self.shared else { return };
         match answer {
             Some(Answer::Mac(mac)) => shared.table.bind(host, address, mac),
             Some(Answer::Wait | Answer::Silent) => {
                 shared.table.unbind(host);
-                shared.waiting.push_back(host);
-                shared.again = Some(now + SHARED_RETRY);
+                if !std::mem::replace(&mut shared.is_waiting[host as usize], true) {
+                    shared.waiting.push_back(host);
+                }
+                shared.again.get_or_insert(now + SHARED_RETRY);
                 self.asker = asker;
             }
             // Frames of such a host would have no destination.
@@ -978,10 +1002,19 @@ impl HostGroup {
         if shared.again.take_if(|again| *again <= now).is_none() {
             return false;
         }
+        shared.is_waiting.fill(false);
         for host in std::mem::take(&mut shared.waiting) {
             self.share(host, now);
         }
         true
+    }
+
+    /// Shares the hosts that wait for the MAC address of a gateway, which may be known now.
+    fn share_resolved(&mut self, now: Nanos) {
+        if let Some(shared) = self.shared.as_mut().filter(|shared| shared.again.is_some()) {
+            shared.again = Some(now);
+            self.share_waiting(now);
+        }
     }
 
     fn became_usable(&mut self, host: u32, now: Nanos) {
@@ -1077,9 +1110,8 @@ impl HostGroup {
         if !probes && (asked.is_some() || !arp.request) && resolves {
             let was_asked = self.neighbors.learn(arp.sender.into(), arp.sender_mac);
             self.pinger.resolved(now, arp.sender.into());
-            if let Some(shared) = self.shared.as_mut().filter(|_| was_asked) {
-                shared.again = Some(now);
-                self.share_waiting(now);
+            if was_asked {
+                self.share_resolved(now);
             }
         }
         if !arp.request {

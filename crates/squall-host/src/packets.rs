@@ -237,16 +237,22 @@ fn v6(octets: &[u8]) -> Option<IpAddr> {
     octets.first_chunk::<16>().map(|octets| IpAddr::from(*octets))
 }
 
-/// Whether an IPv4 packet to a host may belong to a flow, and not to the host's own protocols: TCP,
+/// Whether an IP packet to a host may belong to a flow, and not to the host's own protocols: TCP,
 /// UDP except for DHCP, or an error message of ICMP.
 pub fn is_of_a_flow(packet: &[u8]) -> bool {
     let [first, ..] = packet else { return false };
-    let rest = packet.get(usize::from(first & 15) * 4..).unwrap_or_default();
-    match (packet.get(9), rest) {
+    let (protocol, header) = match first >> 4 {
+        6 => (packet.get(6), 40),
+        _ => (packet.get(9), usize::from(first & 15) * 4),
+    };
+    match (protocol, packet.get(header..).unwrap_or_default()) {
         (Some(&TCP), _) => true,
-        (Some(&UDP), [_, _, port @ ..]) => !matches!(port, [0, 67 | 68, ..]),
+        // Clients and servers of DHCPv6 have ports 546 and 547.
+        (Some(&UDP), [_, _, port @ ..]) => !matches!(port, [0, 67 | 68, ..] | [2, 34 | 35, ..]),
         // Destination unreachable, time exceeded, parameter problem (RFC 792).
         (Some(&ICMP), [kind, ..]) => matches!(kind, 3 | 11 | 12),
+        // Error messages (RFC 4443 section 2.1).
+        (Some(&ICMPV6), [kind, ..]) => matches!(kind, 1..=4),
         _ => false,
     }
 }

@@ -1,7 +1,7 @@
 //! The hosts of a group that other sources may send from: their addresses and next hops.
 
 use std::{
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::atomic::{
         AtomicU32, AtomicU64,
         Ordering::{Acquire, Relaxed, Release},
@@ -21,6 +21,8 @@ pub struct HostTable {
     mac_step: u64,
     tags: Vec<(u16, u16)>,
     hosts: Box<[Entry]>,
+    /// The addresses, if they are those of IPv6: the upper and the lower half.
+    wide: Option<Box<[[AtomicU64; 2]]>>,
     /// The numbers of the bound hosts, in the first `bound` places.
     order: Box<[AtomicU32]>,
     bound: AtomicU32,
@@ -33,7 +35,7 @@ pub struct HostTable {
 /// One host: a sequence lock whose sequence number is in the word that has the address.
 #[derive(Debug, Default)]
 struct Entry {
-    /// The address, and below it the number of changes; 0: no address.
+    /// The IPv4 address, or [`WIDE`], and below it the number of changes; 0: no address.
     address: AtomicU64,
     next_hop: AtomicU64,
     /// Its place in the order. Only the writer uses it.
@@ -42,12 +44,15 @@ struct Entry {
     changes: AtomicU32,
 }
 
+/// In place of an IPv4 address: that of IPv6 is in its own words.
+const WIDE: u32 = 1;
+
 /// A host that may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoundHost {
     pub number: u32,
     pub mac: MacAddr,
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     pub next_hop: MacAddr,
 }
 
@@ -66,11 +71,24 @@ impl HostTable {
             mac_step: macs.1.max(1),
             tags: tags.to_vec(),
             hosts: (0..count).map(|_| Entry::default()).collect(),
+            wide: None,
             order: (0..count).map(|_| AtomicU32::default()).collect(),
             bound: AtomicU32::new(0),
             losses: AtomicU64::new(0),
             users: AtomicU32::new(0),
         }
+    }
+
+    /// The same table for IPv6 addresses. It is for IPv4 otherwise.
+    #[must_use]
+    pub fn over_ipv6(self) -> Self {
+        let wide = (0..self.hosts.len()).map(|_| Default::default()).collect();
+        Self { wide: Some(wide), ..self }
+    }
+
+    /// Whether it has IPv6 addresses.
+    pub fn is_ipv6(&self) -> bool {
+        self.wide.is_some()
     }
 
     /// VLAN tags of the hosts' frames, outermost first: TPID, then priority and VLAN id.
@@ -126,13 +144,13 @@ impl HostTable {
                 return None;
             }
             let next_hop = entry.next_hop.load(Acquire);
+            let address = match &self.wide {
+                None => Ipv4Addr::from_bits((before >> 32) as u32).into(),
+                Some(wide) => address_of(&wide[number as usize]).into(),
+            };
             if entry.address.load(Acquire) == before {
-                return Some(BoundHost {
-                    number,
-                    mac: self.mac_of(number),
-                    address: Ipv4Addr::from_bits((before >> 32) as u32),
-                    next_hop: mac_of_bits(next_hop),
-                });
+                let (mac, next_hop) = (self.mac_of(number), mac_of_bits(next_hop));
+                return Some(BoundHost { number, mac, address, next_hop });
             }
         }
     }
@@ -160,20 +178,31 @@ impl HostTable {
         mac_of_bits(mac_bits(self.mac).wrapping_add(u64::from(number).wrapping_mul(self.mac_step)))
     }
 
-    /// Sets the address and the next hop of a host. Only the group's worker may call this.
-    pub fn bind(&self, number: u32, address: Ipv4Addr, next_hop: MacAddr) {
+    /// Sets the address and the next hop of a host. The address has the table's family. Only the
+    /// group's worker may call this.
+    pub fn bind(&self, number: u32, address: IpAddr, next_hop: MacAddr) {
         let Some(entry) = self.hosts.get(number as usize) else { return };
         let known = entry.address.load(Relaxed);
-        if known >> 32 != 0 && (known >> 32) as u32 != address.to_bits() {
-            self.losses.fetch_add(1, Release);
-        }
+        let same = self.get(number).is_none_or(|host| host.address == address);
+        self.losses.fetch_add(u64::from(!same), Release);
         entry.address.store(0, Relaxed);
         // Released after the address is 0, so that no reader takes the old address with the new
-        // next hop.
+        // next hop, or one half of the new address.
         entry.next_hop.store(mac_bits(next_hop), Release);
+        let word = match (address, &self.wide) {
+            (IpAddr::V6(address), Some(wide)) => {
+                let bits = address.to_bits();
+                let [high, low] = &wide[number as usize];
+                high.store((bits >> 64) as u64, Release);
+                low.store(bits as u64, Release);
+                WIDE
+            }
+            (IpAddr::V4(address), None) => address.to_bits(),
+            _ => unreachable!("a group shares addresses of one family"),
+        };
         let changes = entry.changes.load(Relaxed).wrapping_add(1);
         entry.changes.store(changes, Relaxed);
-        entry.address.store(u64::from(address.to_bits()) << 32 | u64::from(changes), Release);
+        entry.address.store(u64::from(word) << 32 | u64::from(changes), Release);
         if known == 0 {
             let bound = self.bound.load(Relaxed);
             self.order[bound as usize].store(number, Relaxed);
@@ -198,6 +227,11 @@ impl HostTable {
     }
 }
 
+fn address_of([high, low]: &[AtomicU64; 2]) -> Ipv6Addr {
+    let (high, low) = (high.load(Acquire), low.load(Acquire));
+    Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low))
+}
+
 fn mac_of_bits(bits: u64) -> MacAddr {
     let [_, _, octets @ ..] = bits.to_be_bytes();
     MacAddr(octets)
@@ -215,8 +249,8 @@ mod tests {
         HostTable::new(count, (MacAddr([2, 0, 0, 0, 0, 1]), 2), &[])
     }
 
-    fn address(number: u32) -> Ipv4Addr {
-        Ipv4Addr::from_bits(0x0a00_0000 + number)
+    fn address(number: u32) -> IpAddr {
+        Ipv4Addr::from_bits(0x0a00_0000 + number).into()
     }
 
     #[test]
@@ -251,9 +285,9 @@ mod tests {
         assert_eq!((table.losses(), table.bound()), (1, 1));
     }
 
-    #[test]
-    fn a_reader_on_another_thread_sees_no_half_of_a_change() {
-        let table = Arc::new(table(3));
+    /// Binds hosts to `address(n)` with a next hop made of `n`, while another thread reads them.
+    fn changes(table: HostTable, address: fn(u32) -> IpAddr) {
+        let table = Arc::new(table);
         let hop = |n: u32| mac_of_bits(u64::from(n) * 0x0001_0001);
         let reader = thread::spawn({
             let table = table.clone();
@@ -261,8 +295,9 @@ mod tests {
                 let (mut at, mut seen) = (0, 0);
                 while seen < 20_000 {
                     let Some(host) = table.next(&mut at) else { continue };
-                    let n = host.address.to_bits() - address(0).to_bits();
-                    assert_eq!((host.next_hop, n % 3), (hop(n), host.number));
+                    let n = mac_bits(host.next_hop) as u32 & 0xffff;
+                    let expected = (hop(n), address(n), n % 3);
+                    assert_eq!((host.next_hop, host.address, host.number), expected);
                     seen += 1;
                 }
             }
@@ -277,5 +312,29 @@ mod tests {
             n += 1;
         }
         reader.join().expect("no half of a change");
+    }
+
+    fn wide(n: u32) -> IpAddr {
+        let n = u128::from(n);
+        Ipv6Addr::from_bits(0x2001_0db8 << 96 | n << 64 | (n ^ 0xffff)).into()
+    }
+
+    #[test]
+    fn a_reader_on_another_thread_sees_no_half_of_a_change() {
+        changes(table(3), address);
+        changes(table(3).over_ipv6(), wide);
+    }
+
+    #[test]
+    fn addresses_of_ipv6_are_whole_and_lost_like_others() {
+        let table = table(2).over_ipv6();
+        table.bind(1, wide(7), HOP);
+        assert_eq!(table.get(1).map(|host| host.address), Some(wide(7)));
+        table.bind(1, wide(7), MacAddr([2; 6]));
+        assert_eq!((table.losses(), table.bound()), (0, 1));
+        table.bind(1, wide(8), HOP);
+        assert_eq!((table.losses(), table.bound()), (1, 1));
+        table.unbind(1);
+        assert_eq!((table.get(1), table.losses()), (None, 2));
     }
 }

@@ -7,15 +7,16 @@ use std::{
 
 use squall_host::{
     Addressing, CdpSettings, ClientSettings, ConflictTimers, Dhcp6Settings, Dhcp6Timers, DhcpBegin,
-    DhcpTimers, EapMethod, Fault, GroupSettings, GroupVersion, InterfaceIdentifier, Ipv6Addressing,
-    Ipv6Settings, LldpSettings, MembershipTimers, MulticastSettings, NdTimers, OptionTemplate,
-    PingSettings, PrefixInformation, QuerierSettings, Retransmission, RouterSettings,
-    Server6Settings, ServerSettings, ServiceSettings, SourceFilter, SpeakerTimers,
-    SupplicantSettings, TlsClient, ValueTemplate, duid_of,
+    DhcpTimers, DnsZone, EapMethod, Fault, GroupSettings, GroupVersion, InterfaceIdentifier,
+    Ipv6Addressing, Ipv6Settings, LldpSettings, MdnsSettings, MembershipTimers, MulticastSettings,
+    NameTemplate, NdTimers, OptionTemplate, PingSettings, PrefixInformation, QuerierSettings,
+    ResolverSettings, Retransmission, RouterSettings, Server6Settings, ServerSettings,
+    ServiceSettings, SourceFilter, SpeakerTimers, SupplicantSettings, TlsClient, ValueTemplate,
+    dns, duid_of,
 };
 use squall_profile::{
-    ArpUse, AuthMethod, DhcpUse, Diagnostic, ErrorCollector, HostAddress, HostFault, HostGroup,
-    HostIpv6, HostOption, InterfaceId, Located, PingTarget, Profile,
+    ArpUse, AuthMethod, DhcpUse, Diagnostic, DnsType, ErrorCollector, HostAddress, HostFault,
+    HostGroup, HostIpv6, HostOption, InterfaceId, Located, PingTarget, Profile,
 };
 use squall_tls::{TlsSettings, TlsVersion};
 use squall_units::{MacAddr, Nanos, mix, suggest};
@@ -30,6 +31,18 @@ pub struct PlanHosts {
     /// The port belongs to another node.
     pub elsewhere: bool,
     pub settings: GroupSettings,
+}
+
+impl PlanHosts {
+    /// Whether other sources send from the IPv6 addresses of the hosts: they have no IPv4.
+    pub fn is_ipv6(&self) -> bool {
+        self.settings.addressing == Addressing::None
+    }
+}
+
+/// As [`PlanHosts::is_ipv6`].
+pub(crate) fn is_ipv6(group: &HostGroup) -> bool {
+    group.ipv4 == HostAddress::None
 }
 
 /// Length without FCS of the longest frame that a host sends on its own initiative or in reply.
@@ -65,7 +78,7 @@ pub(crate) fn compile(
 /// The number of the group that `of` names, from whose hosts another source sends.
 ///
 /// # Errors
-/// There is no such group, or its hosts have no IPv4 address or no gateway.
+/// There is no such group, or its hosts have no addresses or no gateway.
 pub(crate) fn shared_group(
     groups: &[HostGroup],
     (name, of): (&str, &Located),
@@ -76,8 +89,8 @@ pub(crate) fn shared_group(
         return problem(of.at, format!("{:?}: there are no hosts {name:?}", of.text), &hint);
     };
     let group = &groups[number];
-    if group.ipv4 == HostAddress::None {
-        let text = format!("{:?}: hosts {name:?} have no IPv4 addresses", of.text);
+    if is_ipv6(group) && group.ipv6.is_none() {
+        let text = format!("{:?}: hosts {name:?} have no addresses", of.text);
         return problem(of.at, text, r#"try ipv4 = "dhcp" in [[host]]"#);
     }
     let without = matches!(group.ipv4, HostAddress::Static { .. } | HostAddress::LinkLocal);
@@ -332,9 +345,44 @@ fn services(group: &HostGroup) -> ServiceSettings {
         queriers: group.querier.map(|interval| queriers(group, interval)),
         lldp: group.lldp.map(lldp),
         cdp: group.cdp.map(cdp),
+        resolver: (!group.resolve.is_empty()).then(|| Arc::new(resolver(group))),
+        zone: (!group.answers.is_empty()).then(|| Arc::new(zone(group))),
+        mdns: group.mdns.as_deref().map(|name| MdnsSettings { name: name.into(), ttl: MDNS_TTL }),
         auth: None,
-        ..ServiceSettings::default()
     }
+}
+
+/// Seconds for which records of multicast DNS are valid (RFC 6762 section 10).
+const MDNS_TTL: u32 = 120;
+/// Seconds for which answers of DNS servers are valid.
+const ANSWER_TTL: u32 = 60;
+
+fn resolver(group: &HostGroup) -> ResolverSettings {
+    let default = ResolverSettings::default();
+    ResolverSettings {
+        names: group.resolve.iter().filter_map(|name| NameTemplate::new(name)).collect(),
+        kinds: match group.resolve_type {
+            DnsType::A => vec![dns::A],
+            DnsType::Aaaa => vec![dns::AAAA],
+            DnsType::Both => vec![dns::A, dns::AAAA],
+        },
+        server: group.dns_server,
+        rate: group.resolve_rate,
+        count: group.resolve_count as u32,
+        timeout: group.resolve_timeout.unwrap_or(default.timeout),
+        tries: group.resolve_tries as u8,
+    }
+}
+
+fn zone(group: &HostGroup) -> DnsZone {
+    let ttl = group
+        .answer_ttl
+        .map_or(ANSWER_TTL, |ttl| u32::try_from(ttl.0 / Nanos::SECOND.0).unwrap_or(u32::MAX));
+    let mut zone = DnsZone::new(ttl);
+    for (name, address) in &group.answers {
+        zone.add(name, *address);
+    }
+    zone
 }
 
 fn multicast(group: &HostGroup) -> MulticastSettings {

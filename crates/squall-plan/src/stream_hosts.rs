@@ -8,7 +8,10 @@ use squall_program::{Law, Turn, VarSpec};
 use squall_units::MacAddr;
 use squall_wire::{Frame, Packet};
 
-use crate::{PortLimits, hosts::shared_group};
+use crate::{
+    PortLimits,
+    hosts::{is_ipv6, shared_group},
+};
 
 /// Hosts from which a stream's frames come, and to which they go. Each frame has the next ones that
 /// have an address.
@@ -24,7 +27,7 @@ pub struct StreamHosts {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostField {
-    /// MAC address of the sending host, its IPv4 address, and the MAC address of its gateway.
+    /// MAC address of the sending host, its IP address, and the MAC address of its gateway.
     SourceMac,
     Source,
     NextHop,
@@ -34,12 +37,14 @@ pub enum HostField {
 }
 
 impl HostField {
-    fn name(self) -> &'static str {
-        match self {
-            Self::SourceMac => "eth.src",
-            Self::NextHop | Self::DestinationMac => "eth.dst",
-            Self::Source => "ipv4.src",
-            Self::Destination => "ipv4.dst",
+    fn name(self, is_ipv6: bool) -> &'static str {
+        match (self, is_ipv6) {
+            (Self::SourceMac, _) => "eth.src",
+            (Self::NextHop | Self::DestinationMac, _) => "eth.dst",
+            (Self::Source, false) => "ipv4.src",
+            (Self::Source, true) => "ipv6.src",
+            (Self::Destination, false) => "ipv4.dst",
+            (Self::Destination, true) => "ipv6.dst",
         }
     }
 }
@@ -79,6 +84,12 @@ pub(crate) fn groups(
         let hint = "try a port of the same node, or the addresses of the hosts in the packet";
         return Err(Diagnostic::at(named.at, text, vec![hint.into()]));
     }
+    let family = |number: usize| is_ipv6(&profile.hosts[number]);
+    if src.zip(dst).is_some_and(|(src, dst)| family(src) != family(dst)) {
+        let text = format!("stream {:?}: the hosts of src and dst have IPv4 and IPv6", stream.name);
+        let hint = "try hosts that have the same, or two streams";
+        return Err(Diagnostic::at(stream.at, text, vec![hint.into()]));
+    }
     let any = src.is_some() || dst.is_some();
     Ok(any.then_some(StreamHosts { src, dst, fields: Vec::new() }))
 }
@@ -95,11 +106,10 @@ pub(crate) fn tagged<'s>(
     let PacketSource::Layers(packet) = &stream.packet else { return Ok(Cow::Borrowed(stream)) };
     for (named, key, field) in [(hosts.src, "src", "src"), (hosts.dst, "dst", "dst")] {
         let set = |layer: &squall_wire::Layer| {
-            layer.sets_field(field)
-                && (layer.header.name == "ipv4" || layer.header.name == "eth" && field == "src")
+            layer.sets_field(field) && (layer.header.name != "eth" || field == "src")
         };
         let first = |name| packet.layers.iter().find(|layer| layer.header.name == name);
-        let set = ["eth", "ipv4"].into_iter().filter_map(first).find(|layer| set(layer));
+        let set = ["eth", "ipv4", "ipv6"].into_iter().filter_map(first).find(|layer| set(layer));
         if let (Some(_), Some(layer)) = (named, set) {
             let text = format!(
                 "stream {:?}: the packet sets {}.{field}, which {key} = \"host:NAME\" sets, too",
@@ -174,22 +184,22 @@ pub(crate) fn fields(
     ];
     hosts.fields = wanted.into_iter().filter(|of| of.0).map(|of| of.1).collect();
     let mut specs = Vec::new();
-    for (column, field) in hosts.fields.iter().enumerate() {
-        let Ok(place) = frame.field(field.name()) else {
+    let number = hosts.src.or(hosts.dst).unwrap_or(0);
+    let is_ipv6 = is_ipv6(&groups[number]);
+    for (column, field) in hosts.fields.iter().map(|field| field.name(is_ipv6)).enumerate() {
+        let Ok(place) = frame.field(field) else {
             let text = format!(
-                "stream {name:?}: {} has no {}, which hosts set",
+                "stream {name:?}: {} has no {field}, which the hosts {:?} set",
                 frame.names(),
-                field.name()
+                groups[number].name
             );
-            return problem(stream.packet_at, text, "try a packet such as eth/ipv4/udp");
+            let hint = if is_ipv6 { "try eth/ipv6/udp" } else { "try eth/ipv4/udp" };
+            return problem(stream.packet_at, text, hint);
         };
         let written =
             |var: &VarSpec| var.bit < place.bit + place.bits && place.bit < var.bit + var.bits;
         if let Some((vary, _)) = stream.vary.iter().zip(vars).find(|(_, var)| written(var)) {
-            let text = format!(
-                "stream {name:?}: a field program writes {}, which hosts set",
-                field.name()
-            );
+            let text = format!("stream {name:?}: a field program writes {field}, which hosts set");
             return problem(vary.at, text, "try without this field program");
         }
         specs.push(VarSpec {
@@ -211,6 +221,14 @@ fn group_mac(frame: &Frame, to_hosts: bool) -> Option<MacAddr> {
         return None;
     }
     let mac = frame.bytes.first_chunk::<6>().filter(|mac| mac[0] & 1 == 1).copied();
+    if mac.is_none()
+        && let Some(group) = frame.field("ipv6.dst").ok().map(|field| frame.value(&field))
+        && group >> 120 == 0xff
+    {
+        // RFC 2464 section 7.
+        let [.., a, b, c, d] = group.to_be_bytes();
+        return Some(MacAddr([0x33, 0x33, a, b, c, d]));
+    }
     let destination = frame.field("ipv4.dst").ok().map(|field| frame.value(&field) as u32);
     match (mac, destination) {
         (Some(mac), _) => Some(MacAddr(mac)),

@@ -71,6 +71,16 @@ pub enum AuthMethod {
     TtlsMschapV2,
 }
 
+/// Addresses for which hosts ask DNS servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DnsType {
+    #[default]
+    A,
+    Aaaa,
+    /// Each name with both types.
+    Both,
+}
+
 /// How DHCP clients begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DhcpUse {
@@ -167,6 +177,12 @@ impl HostGroup {
                 PingTarget::Address(address) => json!(address.to_string()),
             }),
             "join" => (!self.join.is_empty()).then(|| self.join.iter().map(range).collect()),
+            "resolve" => (!self.resolve.is_empty()).then(|| json!(self.resolve)),
+            "dns_server" => self.dns_server.map(|server| json!(server.to_string())),
+            "answers" => {
+                let texts = self.answers.iter().map(|(name, address)| format!("{name}={address}"));
+                (!self.answers.is_empty()).then(|| json!(texts.collect::<Vec<_>>()))
+            }
             "join_rate" => self.join_rate.map(|rate| json!(format!("{rate}/s"))),
             "sources" => (!self.sources.is_empty())
                 .then(|| self.sources.iter().map(|source| json!(source.to_string())).collect()),

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use squall_engine::{HostStats, Snapshot};
-use squall_host::{AuthStatistics, MulticastStatistics, SpeakerStatistics};
+use squall_host::{AuthStatistics, DnsStatistics, MulticastStatistics, SpeakerStatistics};
 use squall_plan::Plan;
 use squall_report::report::{
     distribution,
     hosts::{
         CdpNeighborReport, Dhcp6ServerReport, DhcpServerReport, HostArpReport, HostAuthReport,
-        HostCdpReport, HostDhcp6Report, HostEchoReport, HostIpv6Report, HostLldpReport,
-        HostMulticastReport, HostNdReport, HostsReport, LldpNeighborReport, QuerierReport,
+        HostCdpReport, HostDhcp6Report, HostDnsReport, HostDnsServerReport, HostEchoReport,
+        HostIpv6Report, HostLldpReport, HostMdnsReport, HostMulticastReport, HostNdReport,
+        HostsReport, LldpNeighborReport, QuerierReport,
     },
 };
 
@@ -88,6 +89,27 @@ fn one(plan: &Plan, of: &HostStats) -> HostsReport {
         }),
         lldp: counted.lldp.as_ref().map(lldp),
         cdp: counted.cdp.as_ref().map(cdp),
+        dns: counted.dns.as_ref().map(dns),
+        dns_server: counted.dns_server.as_ref().map(|of| HostDnsServerReport {
+            queries: of.queries,
+            answered: of.answered,
+            empty: of.empty,
+            nxdomain: of.nxdomain,
+            not_implemented: of.not_implemented,
+            ignored: texts(&of.ignored),
+        }),
+        mdns: counted.mdns.as_ref().map(|of| HostMdnsReport {
+            // The hosts that ended have had their names until then.
+            owned: of.owned + of.goodbyes,
+            probes: of.probes,
+            announcements: of.announcements,
+            answered: of.answered,
+            unicast: of.unicast,
+            conflicts: of.conflicts,
+            ties: of.ties,
+            goodbyes: of.goodbyes,
+            ignored: texts(&of.ignored),
+        }),
         auth: counted.auth.as_ref().map(auth),
     }
 }
@@ -145,6 +167,24 @@ fn cdp(of: &SpeakerStatistics) -> HostCdpReport {
         neighbors: neighbors.map(neighbor).collect(),
         aged: of.neighbors.aged,
         ended: of.neighbors.ended,
+    }
+}
+
+fn dns(of: &DnsStatistics) -> HostDnsReport {
+    HostDnsReport {
+        asked: of.asked,
+        sent: of.sent,
+        retransmissions: of.retransmissions,
+        answered: of.answered,
+        empty: of.empty,
+        nxdomain: of.nxdomain,
+        failed: texts(&of.failed),
+        truncated: of.truncated,
+        timeouts: of.timeouts,
+        no_server: of.no_server,
+        unresolved: of.unresolved,
+        ignored: texts(&of.ignored),
+        time_ns: distribution(&of.time),
     }
 }
 

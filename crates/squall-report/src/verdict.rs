@@ -163,6 +163,18 @@ fn judge_hosts(group: &HostsReport, stopped: bool, verdict: &mut Verdict) {
         let text = format!("hosts {name:?}: none of {} got an address{why}", group.started);
         verdict.add_reason(ReasonCode::NotDone, text, hint);
     }
+    if let Some(dns) = group.dns.as_ref().filter(|_| !stopped) {
+        let outcomes = dns.time_ns.as_ref().map_or(0, |time| time.count);
+        if dns.asked + dns.no_server + dns.unresolved > 0 && outcomes == 0 {
+            let asked = dns.asked + dns.no_server + dns.unresolved;
+            let text = format!("hosts {name:?}: none of {asked} DNS questions was answered");
+            let hint = match dns.no_server {
+                0 => "check the DNS server's address, and that it has a route back to the hosts",
+                _ => "a DNS server (dns_server); that of DHCP is missing, or out of reach",
+            };
+            verdict.add_reason(ReasonCode::NotDone, text, hint);
+        }
+    }
     let echo = &group.echo;
     let over = !stopped || (failed == 0 && echo.lost == echo.sent);
     if echo.received == 0 && echo.sent > 0 && over {

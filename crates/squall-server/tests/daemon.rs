@@ -2166,6 +2166,69 @@ fn received_flows_are_reported_by_conversation_and_host_without_a_file() {
 }
 
 #[test]
+fn hosts_of_a_live_run_are_found_by_page_filter_and_number() {
+    let daemon = Daemon::of("hosts");
+    let profile = "[ports]\nA = \"loop:hosts\"\nB = \"loop:hosts\"\n[[host]]\nname = \
+                   \"subscribers\"\nport = \"A\"\ncount = 30\nsetup = \"1000/s\"\n[[host]]\nname = \
+                   \"server\"\nport = \"B\"\nipv4 = \"10.0.0.1/16\"\ngateway = \"10.0.0.1\"\nserve = \
+                   \"10.0.1.0-10.0.1.255\"\nlease = \"1 h\"\n";
+    let profile = format!("duration = \"1 h\"\n{profile}");
+    let (status, reply) = daemon.json("POST", "/squall/v1/runs", json!({ "profile": profile }));
+    assert_eq!(status, 201, "{reply}");
+    let run = format!("/squall/v1/runs/{}", reply["run"]["id"].as_str().unwrap());
+
+    let mut socket = daemon.watch("every_ms=100");
+    let bound = format!("{run}/hosts?filter=state%3Dbound+group%3Dsubscribers&offset=28&limit=10");
+    let page = daemon.until(&bound, |page| page["matching"] == 30);
+    assert_eq!(page["total"], 31);
+    let rows = page["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[0]["number"], &rows[1]["number"]), (2, &json!(29), &json!(30)));
+    let host = &rows[1];
+    assert_eq!((&host["port"], &host["ipv4"]["gateway"]), (&json!("A"), &json!("10.0.0.1")));
+    let lease = &host["ipv4"]["lease"];
+    let time = |name: &str| lease[name].as_f64().unwrap();
+    assert!((1799.0..1801.0).contains(&(time("end_s") - time("renew_s"))), "{lease}");
+
+    let address = host["ipv4"]["address"].as_str().unwrap().split('/').next().unwrap();
+    let found = daemon.get(&format!("{run}/hosts?filter=address%3D{address}"));
+    assert_eq!((&found["matching"], &found["rows"][0]), (&json!(1), host));
+    let plain = daemon.get(&format!("{run}/hosts?offset=30"));
+    assert_eq!((&plain["matching"], &plain["rows"][0]["group"]), (&json!(31), &json!("server")));
+
+    let detail = daemon.get(&format!("{run}/hosts/30?group=subscribers"));
+    let events: Vec<_> = detail["events"].as_array().unwrap().iter().collect();
+    let words: Vec<_> = events.iter().map(|event| event["what"].as_str().unwrap()).collect();
+    let first = ["selecting", "discover", "offer", "requesting", "request", "ack"];
+    assert_eq!(words[..6], first, "{detail}");
+    let bound = events.last().unwrap();
+    assert_eq!((&bound["what"], &bound["address"]), (&json!("bound"), &json!(address)));
+    assert_eq!(detail["log_full"], false);
+
+    // Watchers get the hosts by state.
+    let states = loop {
+        let message = socket.read().expect("a message");
+        let message: Value = serde_json::from_str(message.to_text().unwrap()).unwrap();
+        if message["type"] == "sample" && message["hosts"][0][3]["bound"] == 30 {
+            break message["hosts"].clone();
+        }
+    };
+    assert_eq!(states[0], json!(["subscribers", 30, 30, { "bound": 30 }, false]));
+
+    let code = |path: &str| {
+        let (status, reply) = daemon.json("GET", path, Value::Null);
+        (status, reply["error"]["code"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(code(&format!("{run}/hosts?filter=colour%3Dred")), (400, "bad_filter".into()));
+    // The run has two groups.
+    for path in ["hosts/1", "hosts/31?group=subscribers", "hosts/1?group=others"] {
+        assert_eq!(code(&format!("{run}/{path}")), (404, "not_found".into()), "{path}");
+    }
+    assert_eq!(daemon.json("POST", &format!("{run}/stop"), json!({})).0, 200);
+    daemon.until(&run, |run| run["state"] == "done");
+    assert_eq!(code(&format!("{run}/hosts")), (409, "run_over".into()));
+}
+
+#[test]
 fn each_documented_route_exists() {
     let daemon = Daemon::of("openapi");
     let document = daemon.get("/squall/v1/openapi.json");

@@ -77,15 +77,14 @@ impl Daemon {
         started["run"]["id"].as_str().unwrap().to_owned()
     }
 
-    /// `squall top`, with this daemon's directory as that of the user.
     fn top(&self, args: &[&str]) -> Command {
+        self.squall(&[&["top"], args].concat())
+    }
+
+    /// The program, with this daemon's directory as that of the user.
+    fn squall(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
-        command
-            .arg("top")
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
             .env("XDG_STATE_HOME", &self.state)
             .env("XDG_CONFIG_HOME", &self.state)
@@ -278,4 +277,50 @@ fn lines_follow_what_goes_on_and_a_daemon_that_was_away_is_found_again() {
     let mut err = String::new();
     top.stderr.take().unwrap().read_to_string(&mut err).unwrap();
     assert!(err.contains("reconnecting") && err.contains("is back"), "{err}");
+}
+
+#[test]
+fn hosts_of_the_one_live_run_are_listed_and_one_shows_its_events() {
+    let daemon = Daemon::start(folder("hosts"), "127.0.0.1:0", "always");
+    let show = |args: &[&str]| {
+        let url = ["hosts", "show", "--daemon", &daemon.url];
+        outcome(daemon.squall(&[&url, args].concat()))
+    };
+    let (status, _, err) = show(&[]);
+    assert_eq!(status, 3);
+    assert!(err.contains("cannot show hosts: no live run of"), "{err}");
+
+    let profile = "duration = \"1 h\"\n[ports]\nA = \"loop:h\"\n[[host]]\nname = \"web\"\nport = \
+                   \"A\"\ncount = 40\nipv4 = \"10.0.0.2/16\"\narp = \"silent\"\n";
+    daemon.post("/squall/v1/runs", json!({ "profile": profile }));
+    let bound = "40 of 40 matching hosts, 40 in all";
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let (status, out, err) = show(&["--filter", "state=bound", "--offset", "39"]);
+        assert_eq!((status, err.as_str()), (0, ""));
+        if out.contains(bound) {
+            assert!(out.contains("02:53:00:00:00:28  bound  10.0.0.41/16"), "{out}");
+            break;
+        }
+        assert!(Instant::now() < deadline, "{out}");
+    }
+    let (_, out, _) = show(&["17"]);
+    assert!(out.starts_with("host 17 of web on A, 02:53:00:00:00:11\n"), "{out}");
+    assert!(out.contains("state     bound     10.0.0.18"), "{out}");
+    let (_, out, _) = show(&["17", "--group", "web", "--json"]);
+    let detail: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(detail["host"]["ipv4"]["address"], "10.0.0.18/16");
+    let (status, _, err) = show(&["41"]);
+    assert!(status == 3 && err.contains("the run has \"web\" with 40 hosts"), "{err}");
+
+    // squall top has the hosts by state.
+    let look = loop {
+        let (_, out, _) = outcome(daemon.top(&[&daemon.url, "--once", "--json"]));
+        let look: Value = serde_json::from_str(&out).unwrap();
+        if look["runs"][0]["hosts"][0]["states"]["bound"] == 40 {
+            break look;
+        }
+        assert!(Instant::now() < deadline, "{look}");
+    };
+    assert_eq!(look["runs"][0]["hosts"][0]["name"], "web");
 }

@@ -1715,7 +1715,8 @@ fn two_hosts() -> Arc<HostTable> {
     let first = squall_units::MacAddr([2, 0, 0, 0, 9, 1]);
     let table = HostTable::new(3, (first, 1), &[]);
     for number in [0, 2] {
-        table.bind(number, std::net::Ipv4Addr::new(10, 0, 0, number as u8), network(2).mac);
+        let address = std::net::Ipv4Addr::new(10, 0, 0, number as u8);
+        table.bind(number, address.into(), network(2).mac);
     }
     Arc::new(table)
 }

@@ -507,7 +507,7 @@ impl HostGroup {
     }
 
     /// The port of a host was closed: the host begins again when it is open.
-    pub(super) fn disconnect_ipv6(&mut self, host: u32) {
+    pub(super) fn disconnect_ipv6(&mut self, host: u32, now: Nanos) {
         [None, Some(0), Some(1)].into_iter().for_each(|place| self.leave(host, place));
         let Some(ipv6) = &mut self.ipv6 else { return };
         ipv6.search(host, |search| *search = RouterDiscovery::default());
@@ -519,7 +519,7 @@ impl HostGroup {
         let record = &mut ipv6.records[host as usize];
         record.link_local = DuplicateDetection::default();
         record.addresses = Default::default();
-        self.update_ipv6(host);
+        self.update_ipv6(host, now);
     }
 
     fn set_origin(&mut self, host: u32, place: usize, origin: Origin) {
@@ -579,7 +579,7 @@ impl HostGroup {
                 self.push(to, IPV6, &router_solicitation(source, mac), out);
             }
         }
-        self.update_ipv6(host);
+        self.update_ipv6(host, now);
     }
 
     /// Carries out what the examination of an address wants.
@@ -675,7 +675,8 @@ impl HostGroup {
     }
 
     /// Brings the host's state up to date.
-    fn update_ipv6(&mut self, host: u32) {
+    fn update_ipv6(&mut self, host: u32, now: Nanos) {
+        self.share(host, now);
         let Some((state, failure)) = self.ipv6_state(host) else { return };
         let Some(ipv6) = &mut self.ipv6 else { return };
         let record = &mut ipv6.records[host as usize];
@@ -779,10 +780,12 @@ impl HostGroup {
         match NdMessage::parse(packet) {
             Ok(Some(message)) => self.receive_nd(now, (own, from), &message, out) || own.is_some(),
             Ok(None) => {
-                if let Some(host) = own {
-                    self.receive_echo_ipv6(now, (host, from), packet, out);
-                }
-                own.is_some()
+                let Some(host) = own else { return false };
+                self.receive_echo_ipv6(now, (host, from), packet, out);
+                // Others may be routed through the host.
+                let to = packet.get(24..40).and_then(|to| <[u8; 16]>::try_from(to).ok());
+                let own = to.is_some_and(|to| self.ipv6_owned(host, to.into()));
+                own && !self.is_of_other_source(packet)
             }
             Err(reason) => {
                 self.ignore_ipv6(reason);
@@ -952,7 +955,7 @@ impl HostGroup {
         self.note(host, received, message.kind.word(), None);
         self.step_ipv6(host, now, out, |client, cx| client.receive(cx, &message));
         if self.stopped.is_some() {
-            self.schedule_release(host);
+            self.schedule_release(host, now);
         } else {
             self.run_ipv6_timers(host, now, out);
             self.schedule(host);
@@ -988,13 +991,13 @@ impl HostGroup {
     /// Gives the host's leases back.
     pub(super) fn release_ipv6(&mut self, host: u32, now: Nanos, out: &mut FrameQueue) {
         self.step_ipv6(host, now, out, |client, cx| client.release(cx));
-        self.update_ipv6(host);
-        self.schedule_release(host);
+        self.update_ipv6(host, now);
+        self.schedule_release(host, now);
     }
 
     /// After the stop, only the timers of hosts run that give their leases back.
-    fn schedule_release(&mut self, host: u32) {
-        self.update_ipv6(host);
+    fn schedule_release(&mut self, host: u32, now: Nanos) {
+        self.update_ipv6(host, now);
         let Some(ipv6) = &self.ipv6 else { return };
         let client = ipv6.clients.get(host as usize);
         let releasing = client.filter(|client| client.state() == Dhcp6State::Releasing);
@@ -1020,7 +1023,7 @@ impl HostGroup {
             if client.is_some_and(|client| client.state() == Dhcp6State::Releasing) {
                 self.due = due;
                 self.step_ipv6(host, now, out, |client, cx| client.timer(cx));
-                self.schedule_release(host);
+                self.schedule_release(host, now);
                 any = true;
             }
         }
@@ -1116,6 +1119,7 @@ impl HostGroup {
         let Some(neighbor) = ipv6.neighbors.get_mut(&message.target) else { return false };
         if neighbor.advertised(now, chance, message, &timers) {
             self.pinger.resolved(now, message.target.into());
+            self.share_resolved(now);
         }
         true
     }
@@ -1136,7 +1140,7 @@ impl HostGroup {
             Some(action) => self.act_ipv6(host, place, now, action, out),
             None => self.enter(host, place),
         }
-        self.update_ipv6(host);
+        self.update_ipv6(host, now);
         self.schedule(host);
     }
 
@@ -1156,7 +1160,7 @@ impl HostGroup {
         }
         let changes = ipv6.list.advertise(now, message);
         for change in &changes {
-            self.change_prefix(*change);
+            self.change_prefix(*change, now);
         }
         let Some(ipv6) = &self.ipv6 else { return };
         // Most advertisements change nothing, and there may be a million hosts.
@@ -1169,6 +1173,7 @@ impl HostGroup {
         for host in hosts {
             self.use_router(host, now, (message.lifetime > 0, own.is_none()), out);
         }
+        self.share_resolved(now);
     }
 
     /// Handles an advertisement for a host. `is_default`: the sender is a default router.
@@ -1204,7 +1209,7 @@ impl HostGroup {
     }
 
     /// Hosts follow a change of a prefix.
-    fn change_prefix(&mut self, change: PrefixChange) {
+    fn change_prefix(&mut self, change: PrefixChange, now: Nanos) {
         let (number, ended) = match change {
             PrefixChange::Added(_) => return,
             PrefixChange::Ended(number) => (number, true),
@@ -1219,7 +1224,7 @@ impl HostGroup {
                 ipv6.counted.ended += u64::from(address.detection.is_usable());
                 *address = Address::default();
             }
-            self.update_ipv6(host);
+            self.update_ipv6(host, now);
         }
         if ended && let Some(ipv6) = &mut self.ipv6 {
             // The table's keys were made with the prefix, which is gone.
@@ -1241,7 +1246,7 @@ impl HostGroup {
     pub(super) fn advance_ipv6(&mut self, now: Nanos, out: &mut FrameQueue) -> bool {
         let mut any = false;
         while let Some(change) = self.ipv6.as_mut().and_then(|ipv6| ipv6.list.timer(now)) {
-            self.change_prefix(change);
+            self.change_prefix(change, now);
             any = true;
         }
         any |= self.advertise_router(now, out);
@@ -1340,6 +1345,12 @@ impl HostGroup {
         self.scratch = reply;
     }
 
+    /// The router for packets to other networks.
+    pub(super) fn gateway_ipv6(&self, now: Nanos) -> Option<Ipv6Addr> {
+        let (ipv6, settings) = (self.ipv6.as_ref()?, self.settings.ipv6.as_ref()?);
+        settings.gateway.or_else(|| Some(ipv6.list.router(now)?.address))
+    }
+
     /// The source and target of a host's echo requests over IPv6, and the next hop.
     pub(super) fn ipv6_path(
         &self,
@@ -1348,8 +1359,7 @@ impl HostGroup {
         ping: &PingSettings,
     ) -> Option<(Ipv6Addr, Ipv6Addr, Ipv6Addr)> {
         let (ipv6, settings) = (self.ipv6.as_ref()?, self.settings.ipv6.as_ref()?);
-        let router = ipv6.list.router(now).map(|router| router.address);
-        let gateway = settings.gateway.or(router);
+        let gateway = self.gateway_ipv6(now);
         let target = match ping.target {
             Some(IpAddr::V6(target)) => target,
             Some(IpAddr::V4(_)) => return None,

@@ -780,7 +780,7 @@ impl HostGroup {
         let HostRecord { scheduled, draws, echoes, counters, failure, .. } = *record;
         *record =
             HostRecord { scheduled, draws, echoes, counters, failure, ..HostRecord::default() };
-        self.disconnect_ipv6(host);
+        self.disconnect_ipv6(host, now);
         self.disconnect_pppoe(host);
         self.share(host, now);
         let Some(services) = &mut self.services else { return };

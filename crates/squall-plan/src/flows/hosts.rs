@@ -1,6 +1,6 @@
 //! Clients that are the hosts of a group.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use squall_flows::{AddrRange, Load, Role, Wrap};
 use squall_profile::{ErrorCollector, Flows, HostGroup, Located, Order, Pool};
@@ -25,18 +25,23 @@ pub(super) fn group(
     hosts::shared_group(groups, (name, at)).map_err(|mistake| mistakes.add(mistake)).ok()
 }
 
-/// As many addresses as the group has hosts, in 0.0.0.0/8, where no host has one (RFC 1122 section
-/// 3.2.1.3). They differ from those of other groups.
+/// As many addresses as the group has hosts, where no host has one: in 0.0.0.0/8 (RFC 1122 section
+/// 3.2.1.3) or in 100::/64 (RFC 6666). They differ from those of other groups.
 pub(super) fn range(groups: &[HostGroup], number: usize) -> AddrRange {
     let before: u32 = groups[..number].iter().map(|group| group.count).sum();
     let first = FIRST + before;
-    let of = |bits: u32| IpAddr::V4(Ipv4Addr::from_bits(bits));
+    let of = |bits: u32| match hosts::is_ipv6(&groups[number]) {
+        true => IpAddr::V6(Ipv6Addr::from_bits(DISCARDED | u128::from(bits))),
+        false => IpAddr::V4(Ipv4Addr::from_bits(bits)),
+    };
     let (first, last) = (of(first), of(first + groups[number].count.max(1) - 1));
     AddrRange::new(first, last).expect("the first address is not after the last")
 }
 
 /// After the address that replaces those of external clients.
 const FIRST: u32 = 0x0001_0000;
+/// 100::, of which routers forward nothing.
+const DISCARDED: u128 = 0x0100 << 112;
 
 /// Reports templates that cannot have these hosts.
 pub(super) fn check(

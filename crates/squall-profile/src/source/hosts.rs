@@ -11,8 +11,8 @@ use super::{
     read::{Bounded, Place, Placed, Read, Reader, table, words},
 };
 use crate::{
-    ArpUse, At, AuthMethod, DhcpUse, HostAddress, HostFault, HostFaults, HostIpv6, HostOption,
-    InterfaceId, Located, PingTarget, Port, Tls, emit::Emit,
+    ArpUse, At, AuthMethod, DhcpUse, DnsType, HostAddress, HostFault, HostFaults, HostIpv6,
+    HostOption, InterfaceId, Located, PingTarget, Port, Tls, emit::Emit,
 };
 
 table! {
@@ -52,6 +52,11 @@ table! {
         /// Joins per second; `None`: as soon as hosts can.
         join_rate: Option<u64> = None,
         sources: Vec<IpAddr> = Vec::new(),
+        /// Names that hosts ask for.
+        resolve: Vec<String> = Vec::new(),
+        dns_server: Option<IpAddr> = None,
+        /// Names for which hosts answer as DNS servers, and their addresses.
+        answers: Vec<(String, IpAddr)> = Vec::new(),
         at: At = At::default(),
     } from {
         /// Unique among hosts; reports use it. Default "hosts 1" and so on.
@@ -240,6 +245,30 @@ table! {
         cdp_hold: Nanos => Option<Nanos>,
         /// Device ID in announcements; "{}" is the number of the host. Default: its MAC address.
         cdp_name: String => Option<String>,
+        /// Names that hosts ask DNS servers for as soon as they have an address, in turn. "{}" is the
+        /// number of the host, "{q}" that of the question: ["www.example.com", "h{q}.example.com"].
+        /// Default: none.
+        resolve: OneOrMore,
+        /// Addresses that hosts ask for: "a" (IPv4), "aaaa" (IPv6), or "both". Default "a".
+        resolve_type: DnsType => DnsType,
+        /// Questions per second of the group. Default 100.
+        resolve_rate: Bounded<1, 10_000_000> => u64 = 100,
+        /// Questions of each host. Default 1.
+        resolve_count: Bounded<1, 1_000_000_000> => u64 = 1,
+        /// Time after which hosts repeat a question without an answer. Default 5 s.
+        resolve_timeout: Nanos => Option<Nanos>,
+        /// Transmissions of a question at most. Default 2.
+        resolve_tries: Bounded<1, 255> => u64 = 2,
+        /// The server that hosts ask. Default: that of DHCPv4.
+        dns_server: Located,
+        /// Hosts are DNS servers for these names: "NAME=ADDRESS". "*.example=10.0.0.9" are all names
+        /// below "example". Default: none.
+        answers: OneOrMore,
+        /// Time for which such answers are valid. Default 60 s.
+        answer_ttl: Nanos => Option<Nanos>,
+        /// Name of each host in multicast DNS (RFC 6762), below "local"; "{}" is the number of the
+        /// host: "host-{}". Default: none.
+        mdns: String => Option<String>,
         /// Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5), "tls"
         /// (EAP-TLS), "peap" (PEAPv0 with MSCHAPv2), "ttls-pap", "ttls-mschapv2" (EAP-TTLS). Default
         /// "none".
@@ -294,6 +323,14 @@ words!(
     "peap" => Peap,
     "ttls-pap" => TtlsPap,
     "ttls-mschapv2" => TtlsMschapV2,
+);
+
+words!(
+    DnsType,
+    "a known type of addresses":
+    "a" => A,
+    "aaaa" => Aaaa,
+    "both" => Both,
 );
 
 words!(
@@ -411,6 +448,10 @@ fn group(
     let join_rate = read(table.join_rate.take(), cx, per_second, "a number per second", SETUP);
     let join = read_all(table.join.take(), cx, groups, "a multicast group, or a range", JOIN);
     let sources = read_all(table.sources.take(), cx, source, "the address of a host", SOURCE);
+    let resolve = read_all(table.resolve.take(), cx, asked_name, "a name of DNS", NAME);
+    let answers = read_all(table.answers.take(), cx, answer, "a name and an address", ANSWER);
+    let dns_server =
+        read(table.dns_server.take(), cx, |text| text.parse().ok(), "an address", DNS_SERVER);
     let name = table.name.take().map(|name| name.value);
     let group = HostGroup {
         name: name.unwrap_or_else(|| format!("hosts {}", number + 1)),
@@ -433,6 +474,9 @@ fn group(
         join,
         join_rate: join_rate.and_then(|(rate, _)| rate),
         sources,
+        resolve,
+        dns_server: dns_server.map(|(server, _)| server),
+        answers,
         requested: requested.map(|(requested, _)| requested),
         options: options.unwrap_or_default(),
         relay: relay.map(|(relay, _)| relay),
@@ -570,6 +614,21 @@ fn check_services(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
         let hint = r#"try cdp_hold = "180 s""#.to_owned();
         cx.report(place, "has cdp_hold below 1 s or above 255 s", &[hint]);
     }
+    if group.resolve.is_empty() && group.dns_server.is_some() {
+        cx.report(place, "has a DNS server, but asks for no name", &[NAME.into()]);
+    }
+    if group.resolve_timeout == Some(Nanos::ZERO) {
+        let hint = r#"try resolve_timeout = "5 s""#.to_owned();
+        cx.report(place, "has a resolve_timeout of 0", &[hint]);
+    }
+    if group.mdns.as_ref().is_some_and(|name| name.contains('.') || asked_name(name).is_none()) {
+        let hint = r#"try mdns = "host-{}""#.to_owned();
+        cx.report(place, "has a name of multicast DNS that is not a single label", &[hint]);
+    }
+    if group.mdns.is_some() && group.count > MOST_NAMES {
+        let what = format!("has more than {MOST_NAMES} hosts with names of multicast DNS");
+        cx.report(place, &what, &["try a group without mdns for the others".to_owned()]);
+    }
     if group.querier.is_some_and(|interval| interval < Nanos::SECOND) {
         let hint = r#"try querier = "125 s""#.to_owned();
         cx.report(place, "has an interval of queries below 1 s", &[hint]);
@@ -630,6 +689,12 @@ const MOST_GROUPS: u64 = 1_000_000;
 const MOST_MEMBERSHIPS: u64 = 4_000_000;
 /// Sources whose record fits in a frame, even of IPv6.
 const MOST_SOURCES: usize = 64;
+/// Hosts with names of multicast DNS, whose probes all hosts of the link receive.
+const MOST_NAMES: u32 = 10_000;
+/// Octets of a label, and of a name, of DNS (RFC 1035 section 2.3.4), and digits of numbers in it.
+const MOST_LABEL: usize = 63;
+const MOST_NAME: usize = 253;
+const MOST_DIGITS: [(&str, usize); 2] = [("{}", 10), ("{q}", 20)];
 /// Octets of a name.
 const MOST_TEXT: usize = 200;
 /// Addresses that hosts may choose (RFC 3927 section 2.1).
@@ -643,6 +708,9 @@ const SETUP: &str = r#"try setup = "2000/s" or "max""#;
 const RANGE: &str = r#"try serve = "10.0.1.0-10.0.4.255""#;
 const JOIN: &str = r#"try join = "239.1.0.1" or "239.1.0.1-239.1.3.255""#;
 const SOURCE: &str = r#"try sources = ["10.0.0.1"]"#;
+const NAME: &str = r#"try resolve = "www.example.com""#;
+const ANSWER: &str = r#"try answers = ["www.example.com=10.0.0.9"]"#;
+const DNS_SERVER: &str = r#"try dns_server = "10.0.0.1""#;
 const REQUESTED: &str = r#"try requested = "10.0.1.0""#;
 const RELAY: &str = r#"try relay = "10.0.0.2""#;
 const OPTION: &str = r#"try "12=pc{n}" or "61=0x01{mac}""#;
@@ -819,6 +887,26 @@ fn is_group(address: IpAddr) -> bool {
         IpAddr::V6(address) => address.octets()[1] & 15 > 1,
     };
     address.is_multicast() && on_links && !all.contains(&address)
+}
+
+/// A name of DNS with room for its numbers.
+fn asked_name(text: &str) -> Option<String> {
+    let full = MOST_DIGITS
+        .iter()
+        .fold(text.to_owned(), |full, (number, digits)| full.replace(number, &"9".repeat(*digits)));
+    let full = full.strip_suffix('.').unwrap_or(&full);
+    let is_label = |label: &str| (1..=MOST_LABEL).contains(&label.len());
+    let is_visible = full.bytes().all(|octet| octet.is_ascii_graphic() && octet != b'{');
+    let fits = full.len() <= MOST_NAME && full.split('.').all(is_label) && is_visible;
+    fits.then(|| text.to_owned())
+}
+
+/// A name, or a wildcard, without numbers, and its address.
+fn answer(text: &str) -> Option<(String, IpAddr)> {
+    let (name, address) = text.split_once('=')?;
+    let name = name.trim();
+    let is_name = !name.contains('{') && asked_name(name).is_some();
+    Some((name.to_owned(), address.trim().parse().ok()?)).filter(|_| is_name)
 }
 
 fn source(text: &str) -> Option<IpAddr> {

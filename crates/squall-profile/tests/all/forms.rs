@@ -931,8 +931,8 @@ fn replay() -> impl Strategy<Value = Replay> {
 /// Hosts with static addresses, or those of DHCP.
 fn host() -> impl Strategy<Value = HostGroup> {
     use squall_profile::{
-        ArpUse, AuthMethod, DhcpUse, HostAddress, HostFault, HostFaults, HostIpv6, HostOption,
-        InterfaceId, PingTarget,
+        ArpUse, AuthMethod, DhcpUse, DnsType, HostAddress, HostFault, HostFaults, HostIpv6,
+        HostOption, InterfaceId, PingTarget,
     };
     let first = Ipv4Addr::new(10, 0, 0, 2);
     let first6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
@@ -1056,6 +1056,22 @@ fn host() -> impl Strategy<Value = HostGroup> {
                 cdp: time.filter(|time| *time > Nanos::ZERO),
                 cdp_hold: all.then_some(Nanos(9_000_000_000)),
                 cdp_name: all.then(|| "device-{}".into()),
+                resolve: all.then(|| "www{}.q{q}.example".to_owned()).into_iter().collect(),
+                resolve_type: if all { DnsType::Both } else { DnsType::A },
+                resolve_rate: if all { 7 } else { 100 },
+                resolve_count: if all { 3 } else { 1 },
+                resolve_timeout: time.filter(|time| *time > Nanos::ZERO),
+                resolve_tries: if all { 1 } else { 2 },
+                dns_server: all.then_some(first.into()),
+                answers: match all {
+                    true => vec![
+                        ("www.example".into(), first.into()),
+                        ("*.example".into(), first6.into()),
+                    ],
+                    false => Vec::new(),
+                },
+                answer_ttl: time,
+                mdns: all.then(|| "host-{}".into()),
                 auth: match (all, serves) {
                     (false, _) => AuthMethod::None,
                     (true, false) => AuthMethod::Md5,

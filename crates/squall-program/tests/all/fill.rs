@@ -513,11 +513,12 @@ impl Supply for Lists {
     }
 
     fn draw(&mut self, n: usize, out: &mut Supplied) {
-        for j in 0..n {
-            out[0][j] = self.1[0].at(self.0);
-            out[1][j] = self.1[1].at(self.0);
-            self.0 += 1;
+        for (column, law) in out.iter_mut().zip(&self.1) {
+            for (value, k) in column[..n].iter_mut().zip(self.0..) {
+                *value = law.at(k);
+            }
         }
+        self.0 += n as u64;
     }
 }
 

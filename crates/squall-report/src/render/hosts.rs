@@ -7,8 +7,8 @@ use super::table::{Style, printable, wrap};
 use crate::report::{
     Distribution, Report,
     hosts::{
-        HostAuthReport, HostCdpReport, HostIpv6Report, HostLldpReport, HostMulticastReport,
-        HostsReport,
+        HostAuthReport, HostCdpReport, HostDnsReport, HostIpv6Report, HostLldpReport,
+        HostMulticastReport, HostsReport,
     },
 };
 
@@ -145,6 +145,32 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
     }
     group.lldp.iter().flat_map(lldp).for_each(&mut line);
     group.cdp.iter().flat_map(cdp).for_each(&mut line);
+    group.dns.iter().flat_map(dns).for_each(&mut line);
+    if let Some(of) = &group.dns_server {
+        let figures = counted(&[
+            ("queries", of.queries),
+            ("answered", of.answered),
+            ("empty", of.empty),
+            ("NXDOMAIN", of.nxdomain),
+            ("not implemented", of.not_implemented),
+            ("ignored", of.ignored.values().sum()),
+        ]);
+        line(format!("DNS server: {figures}"));
+    }
+    if let Some(of) = &group.mdns {
+        let figures = counted(&[
+            ("names", of.owned),
+            ("probes", of.probes),
+            ("announcements", of.announcements),
+            ("answered", of.answered),
+            ("answered by unicast", of.unicast),
+            ("conflicts", of.conflicts),
+            ("ties", of.ties),
+            ("of the end", of.goodbyes),
+            ("ignored", of.ignored.values().sum()),
+        ]);
+        line(format!("mDNS: {figures}"));
+    }
     lines
 }
 
@@ -312,6 +338,28 @@ fn cdp(of: &HostCdpReport) -> Vec<String> {
     let more = of.neighbors.len().saturating_sub(SHOWN);
     if more > 0 {
         lines.push(format!("CDP: {} more neighbors", human::count(more as u64)));
+    }
+    lines
+}
+
+fn dns(of: &HostDnsReport) -> Vec<String> {
+    let figures = counted(&[
+        ("asked", of.asked),
+        ("answered", of.answered),
+        ("empty", of.empty),
+        ("NXDOMAIN", of.nxdomain),
+        ("truncated", of.truncated),
+        ("timeouts", of.timeouts),
+        ("repeated", of.retransmissions),
+        ("without a server", of.no_server),
+        ("unresolved", of.unresolved),
+    ]);
+    let mut lines = vec![format!("DNS: {figures}")];
+    lines.extend(of.time_ns.as_ref().map(|time| format!("question to answer: {}", times(time))));
+    for (what, all) in [("errors", &of.failed), ("ignored", &of.ignored)] {
+        if !all.is_empty() {
+            lines.push(format!("DNS {what}: {}", counts(all)));
+        }
     }
     lines
 }

@@ -59,6 +59,12 @@ pub struct HostsReport {
     pub lldp: Option<HostLldpReport>,
     /// Announcements and neighbors, if hosts have CDP.
     pub cdp: Option<HostCdpReport>,
+    /// Questions to DNS servers, if hosts ask for names.
+    pub dns: Option<HostDnsReport>,
+    /// Answers, if hosts are DNS servers.
+    pub dns_server: Option<HostDnsServerReport>,
+    /// Names of multicast DNS, if hosts have them.
+    pub mdns: Option<HostMdnsReport>,
     /// 802.1X, if hosts authenticate.
     pub auth: Option<HostAuthReport>,
 }
@@ -305,6 +311,66 @@ pub struct CdpNeighborReport {
     pub platform: String,
 }
 
+/// Questions of hosts to DNS servers (RFC 1035).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostDnsReport {
+    /// Questions, and messages, of which `retransmissions` repeated a question.
+    pub asked: u64,
+    pub sent: u64,
+    pub retransmissions: u64,
+    /// Answers with addresses, answers without, and names that do not exist (NXDOMAIN).
+    pub answered: u64,
+    pub empty: u64,
+    pub nxdomain: u64,
+    /// Errors of servers: `format_error`, `server_failure`, `not_implemented`, `refused`, `other`.
+    pub failed: BTreeMap<String, u64>,
+    /// Answers that did not fit into a datagram; hosts do not ask over TCP.
+    pub truncated: u64,
+    /// Questions without an answer.
+    pub timeouts: u64,
+    /// Messages that did not leave: no server was known or in reach, or the next hop had no MAC
+    /// address.
+    pub no_server: u64,
+    pub unresolved: u64,
+    /// Messages that were ignored, by reason, such as `wrong_server` or `wrong_question`.
+    pub ignored: BTreeMap<String, u64>,
+    /// Time from a question's first message to its answer, of any kind.
+    pub time_ns: Option<Distribution>,
+}
+
+/// Answers of hosts that are DNS servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HostDnsServerReport {
+    pub queries: u64,
+    /// Responses with addresses, without, for names that do not exist, and to queries of another
+    /// class or operation.
+    pub answered: u64,
+    pub empty: u64,
+    pub nxdomain: u64,
+    pub not_implemented: u64,
+    /// Queries that were ignored, by reason.
+    pub ignored: BTreeMap<String, u64>,
+}
+
+/// Names of hosts in multicast DNS (RFC 6762).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HostMdnsReport {
+    /// Hosts that had their name at the end, or gave it up then.
+    pub owned: u64,
+    pub probes: u64,
+    pub announcements: u64,
+    /// Questions that hosts answered, by multicast and by unicast.
+    pub answered: u64,
+    pub unicast: u64,
+    /// Names that other hosts had, and ties between probes that hosts lost.
+    pub conflicts: u64,
+    pub ties: u64,
+    /// Announcements of the end.
+    pub goodbyes: u64,
+    /// Messages that were ignored, by reason.
+    pub ignored: BTreeMap<String, u64>,
+}
+
 /// 802.1X of hosts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostAuthReport {
@@ -339,10 +405,12 @@ impl HostsReport {
         });
         let groups = self.multicast.iter_mut().flat_map(|of| [&mut of.join_ns, &mut of.leave_ns]);
         let auth = self.auth.iter_mut().map(|of| &mut of.time_ns);
+        let dns = self.dns.iter_mut().map(|of| &mut of.time_ns);
         [&mut self.offer_ns, &mut self.dora_ns, &mut self.echo.rtt_ns]
             .into_iter()
             .chain(ipv6)
             .chain(groups)
             .chain(auth)
+            .chain(dns)
     }
 }

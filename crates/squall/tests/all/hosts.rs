@@ -1,6 +1,6 @@
 //! Hosts between the two ends of a link in memory, on virtual time, from the profile to the report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use squall::{
     Format, Profile, Session,
@@ -269,8 +269,13 @@ fn streams_of_hosts_are_checked() {
         (format!("port = \"S\"\nsrc = \"host:clients\"\n{packet}"), "", "are on port C"),
         (
             format!("port = \"C\"\nsrc = \"host:clients\"\n{packet}"),
+            "ipv4 = \"none\"\nlldp = \"30 s\"",
+            "have no addresses",
+        ),
+        (
+            format!("port = \"C\"\nsrc = \"host:clients\"\n{packet}"),
             "ipv6 = \"slaac\"",
-            "have no IPv4 addresses",
+            "has no ipv6.src",
         ),
         (
             format!("port = \"C\"\nsrc = \"host:clients\"\n{packet}"),
@@ -331,6 +336,47 @@ fn flows_begin_from_the_addresses_that_dhcp_gave_and_hosts_release_them_at_the_e
 }
 
 #[test]
+fn flows_and_streams_have_the_ipv6_addresses_of_hosts_with_the_router_s_prefix() {
+    let captured = Captured::new("ipv6");
+    let router = "[[host]]\nname = \"router\"\nport = \"S\"\nmac = \"02:00:00:00:99:01\"\nipv6 = \
+                  \"2001:db8:1::1/64\"\nadvertise = \"2001:db8:1::/64\"\n";
+    let stream = "[[stream]]\nname = \"up\"\nport = \"C\"\nsrc = \"host:clients\"\npacket = \
+                  \"eth/ipv6(dst=2001:db8:48::9)/udp\"\nrate = \"100 pps\"\nlatency = true\n";
+    let clients = clients("count = 20\nipv6 = \"slaac\"");
+    let flows = "[flows]\nclients = \"C\"\nservers = \"S\"\nserver_network = { mac = \
+                 \"02:00:00:00:99:01\" }\n[[template]]\nname = \"web\"\napp = \"http\"\nclients = \
+                 \"host:clients\"\nservers = \"2001:db8:48::1\"\ncps = 100\n";
+    let shared = captured.keys().replace("3 s", "6 s");
+    let report = run("flows6", &shared, &(clients + router + stream + flows));
+    let hosts = group(&report, "clients").ipv6.clone().unwrap();
+    assert_eq!(hosts.addresses, 20);
+    let flows = report.flows.as_ref().unwrap().total.client.clone().unwrap();
+    assert_eq!((flows.failed.len(), flows.completed), (0, flows.attempted), "{flows:?}");
+    assert!(flows.attempted > 250, "{flows:?}");
+    let up = &report.streams[0];
+    assert!(up.tx_packets > 250, "{up:?}");
+    assert_eq!(up.rx.as_ref().map(|rx| (rx.packets, rx.lost)), Some((up.tx_packets, 0)));
+    let frames = captured.frames();
+    let of_stream = frames.iter().filter(|of| of.get(38..54) == Some(&v6("2001:db8:48::9")));
+    let mut senders = BTreeSet::new();
+    for frame in of_stream {
+        assert_eq!((&frame[..6], &frame[22..30]), (&GATEWAY_MAC[..], &v6("2001:db8:1::")[..8]));
+        // The interface identifier is made of the MAC address (RFC 4291 appendix A).
+        assert_eq!(
+            (frame[30] ^ 2, &frame[31..33], &frame[35..38]),
+            (frame[6], &frame[7..9], &frame[9..12])
+        );
+        senders.insert(frame[6..12].to_vec());
+    }
+    assert_eq!(senders.len(), 20);
+    assert!(report.verdict.valid, "{:?}", report.verdict);
+}
+
+fn v6(text: &str) -> [u8; 16] {
+    text.parse::<std::net::Ipv6Addr>().unwrap().octets()
+}
+
+#[test]
 fn flows_of_hosts_without_a_server_are_counted_with_the_reason() {
     let groups = web("count = 5\nvlan = 9\nretry = \"1 s\"\ntries = 2", "cps = 100");
     let report = run("noweb", "duration = \"5 s\"", &groups);
@@ -352,8 +398,11 @@ fn pools_of_hosts_are_checked() {
     assert!(text.contains("there are no hosts \"client\""), "{text}");
     let text = wrong("host:clients", "host:server");
     assert!(text.contains("hosts \"server\" of another port"), "{text}");
+    let text =
+        wrong("name = \"clients\"\n", "name = \"clients\"\nipv4 = \"none\"\nlldp = \"9 s\"\n");
+    assert!(text.contains("hosts \"clients\" have no addresses"), "{text}");
     let text = wrong("name = \"clients\"\n", "name = \"clients\"\nipv6 = \"slaac\"\n");
-    assert!(text.contains("hosts \"clients\" have no IPv4 addresses"), "{text}");
+    assert!(text.contains("addresses of different families"), "{text}");
     let text = wrong("48.0.0.1-48.0.0.4", "host:clients");
     assert!(text.contains("hosts can be clients, not servers"), "{text}");
     let text =
@@ -408,6 +457,19 @@ fn speakers_on_both_ends_list_each_other() {
     // 4 at the start, one after 30 s, and the end.
     assert_eq!((of("left").sent / 3 >= 5, of("left").shutdowns), (true, 3));
     assert!(of("right").received >= 15);
+}
+
+#[test]
+fn hosts_ask_the_server_on_the_other_end_for_names() {
+    let keys = "count = 20\nresolve = [\"www{}.test\", \"none\"]\nresolve_rate = 1000\nresolve_count = 4\n";
+    let clients = clients(&format!("{keys}dns_server = \"10.0.0.1\""));
+    let report = run("names", "", &(clients + &server("answers = \"*.test=10.0.0.9\"")));
+    let dns = group(&report, "clients").dns.clone().unwrap();
+    assert_eq!((dns.asked, dns.answered, dns.nxdomain, dns.timeouts), (80, 40, 40, 0), "{dns:?}");
+    assert_eq!(dns.time_ns.unwrap().count, 80);
+    let served = group(&report, "server").dns_server.clone().unwrap();
+    assert_eq!((served.queries, served.answered, served.nxdomain), (80, 40, 40));
+    assert!(report.verdict.valid, "{:?}", report.verdict);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Hosts and routers that talk to each other over IPv6, in virtual time.
 
+use std::{net::IpAddr, sync::Arc};
+
 use proptest::prelude::*;
 use squall_units::SplitMix64;
 
@@ -10,7 +12,7 @@ use super::{
     },
     *,
 };
-use crate::PrefixInformation;
+use crate::{HostTable, PrefixInformation};
 
 fn ipv6(count: u32, third: u8, addressing: Ipv6Addressing) -> GroupSettings {
     let ipv6 = Ipv6Settings {
@@ -507,4 +509,40 @@ proptest! {
         let released = in_state(&link, Ipv6State::Released);
         prop_assert_eq!(released, if release { bound } else { 0 });
     }
+}
+
+#[test]
+fn hosts_are_shared_with_the_router_that_advertised_itself_until_their_prefix_ends() {
+    let mut link = Link::of([slaac(20), router(&["2001:db8:1::"])]);
+    let settings = link.groups[0].settings().clone();
+    let table = HostTable::new(settings.count, (settings.mac, settings.mac_step), &[]).over_ipv6();
+    let table = Arc::new(table);
+    link.groups[0] = HostGroup::new(settings, BEGIN).sharing(table.clone());
+    link.run(Some(BEGIN + seconds(10.0)));
+    assert_eq!((table.bound(), table.losses()), (20, 0));
+    let gateway = link.groups[1].mac(0);
+    for number in 0..20 {
+        let host = table.get(number).unwrap();
+        let address = link.groups[0].ipv6_address(number).map(IpAddr::V6);
+        assert_eq!((Some(host.address), host.next_hop), (address, gateway));
+    }
+    // Without the router, prefixes end.
+    link.groups.pop();
+    link.run(Some(BEGIN + seconds(300.0)));
+    assert_eq!((table.bound(), table.losses()), (0, 20));
+}
+
+#[test]
+fn hosts_with_a_silent_router_are_shared_when_it_answers() {
+    let own = fixed(3, 1, "2001:db8::5");
+    let ipv6 = Ipv6Settings { gateway: "2001:db8::1".parse().ok(), ..own.ipv6.clone().unwrap() };
+    let own = GroupSettings { ipv6: Some(ipv6), ..own };
+    let table = Arc::new(HostTable::new(3, (own.mac, own.mac_step), &[]).over_ipv6());
+    let mut link = Link::of([own.clone()]);
+    link.groups[0] = HostGroup::new(own, BEGIN).sharing(table.clone());
+    link.run(Some(BEGIN + seconds(20.0)));
+    assert_eq!(table.bound(), 0);
+    link.groups.push(HostGroup::new(fixed(1, 2, "2001:db8::1"), link.now));
+    link.run(Some(link.now + seconds(10.0)));
+    assert_eq!(table.bound(), 3);
 }
