@@ -1,5 +1,5 @@
 //! Any requests from a server of an EAP method with TLS: nothing panics, the reader of fragments
-//! keeps its limit, and the port stays closed, because nobody finishes TLS here. Input: an octet that
+//! keeps its limit, and the port stays closed, because TLS never ends here. Input: an octet that
 //! selects the method, then records of a length and what follows the type of a request.
 #![no_main]
 

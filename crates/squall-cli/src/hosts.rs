@@ -281,7 +281,7 @@ struct Dot1xKeys {
     /// Identify as TEXT, with the number of the host for {}
     #[arg(long, value_name = "TEXT")]
     identity: String,
-    /// Identify as TEXT outside TLS, where everybody can read it [default: as --identity]
+    /// Identify as TEXT outside TLS, in plain text [default: as --identity]
     #[arg(long, value_name = "TEXT")]
     anonymous_identity: Option<String>,
     /// Use this password, with the number of the host for {}

@@ -27,8 +27,8 @@ const NOTIFICATION: u8 = 2;
 const NAK: u8 = 3;
 const MD5_CHALLENGE: u8 = 4;
 
-/// Requests of a conversation that are answered: those of a long chain of certificates in small
-/// fragments.
+/// Requests of a conversation that are answered. A long chain of certificates in small fragments
+/// needs fewer.
 const MOST_REQUESTS: u8 = 200;
 
 /// Credentials, and the timers of section 8.2.11.1.
@@ -37,8 +37,7 @@ pub struct SupplicantSettings {
     pub method: EapMethod,
     /// `{}` is the number of the host, here and in the next two.
     pub identity: String,
-    /// The identity that everybody may see, if the method has another one inside TLS. Empty: the
-    /// same.
+    /// The identity outside TLS, in plain text. Empty: that of inside.
     pub anonymous: String,
     pub password: String,
     /// `startPeriod`: time between EAPOL-Start frames, 30 s.
@@ -125,7 +124,7 @@ pub enum SupplicantEvent {
     Ignored(&'static str),
 }
 
-/// What the host has shown in a conversation.
+/// Progress of a host in a conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Shown {
     /// At most its identity.
@@ -308,8 +307,9 @@ impl Supplicant {
             }
             _ => {
                 let (identity, password) = (text(&settings.identity), text(&settings.password));
-                let who = Credentials { identity: identity.as_bytes(), password: &password };
-                match self.converse(id, data, who, &settings.method) {
+                let credentials =
+                    Credentials { identity: identity.as_bytes(), password: &password };
+                match self.converse(id, data, credentials, &settings.method) {
                     Ok(data) => (own_word, own, data),
                     Err(reason) => return ignored(reason),
                 }
@@ -349,7 +349,7 @@ impl Supplicant {
         &mut self,
         id: u8,
         data: &[u8],
-        who: Credentials<'_>,
+        credentials: Credentials<'_>,
         method: &EapMethod,
     ) -> Result<Vec<u8>, &'static str> {
         let tunnel = match &mut self.tunnel {
@@ -358,7 +358,7 @@ impl Supplicant {
             Some(tunnel) => tunnel,
             none => none.insert(Tunnel::begin(method, data)?),
         };
-        tunnel.answer(id, data, who)
+        tunnel.answer(id, data, credentials)
     }
 
     /// EAP-Success and EAP-Failure have the identifier of the response that they follow

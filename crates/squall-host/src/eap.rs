@@ -44,7 +44,7 @@ impl EapMethod {
     }
 }
 
-/// Who a host is.
+/// Identity and password of a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Credentials<'a> {
     pub identity: &'a [u8],

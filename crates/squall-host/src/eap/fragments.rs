@@ -11,7 +11,7 @@ const MOST: usize = 64 << 10;
 /// header (wpa_supplicant has the same limit).
 const FRAGMENT: usize = 1398;
 
-/// What follows the type of a packet.
+/// The octets after the type of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment<'a> {
     pub start: bool,
@@ -48,7 +48,7 @@ impl FragmentReader {
     /// Adds a fragment. Returns the message, if it is complete.
     ///
     /// # Errors
-    /// The reason for which the fragment is ignored; what was received before is forgotten then.
+    /// The reason for which the fragment is ignored. Earlier ones are then forgotten.
     pub fn read(&mut self, fragment: &Fragment<'_>) -> Result<Option<Vec<u8>>, &'static str> {
         let added = self.add(fragment);
         if added != Ok(false) {

@@ -7,7 +7,7 @@ use des::{
 use md4::Md4;
 use sha1::{Digest, Sha1};
 
-/// What a peer proves and expects.
+/// Response of a peer, and the answer that it expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Proof {
     /// NT-Response: the peer knows the password.

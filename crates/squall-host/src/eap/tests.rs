@@ -56,7 +56,7 @@ impl Authority {
     }
 }
 
-/// What a server says next.
+/// The next message of a server.
 enum Next {
     Inside(Vec<u8>),
     Acknowledge,
@@ -492,7 +492,7 @@ fn packets_out_of_order_are_ignored_with_a_reason() {
     assert_eq!(reason(3, &[0x20]), "unexpected_start");
     assert_eq!(reason(3, &[0x80, 0, 1, 0, 1, 1]), "long_message");
     assert_eq!(link.receive(&end(3, 2)).event, Some(ignored("early_success")));
-    // Another method is declined in favor of the host's own, and what was begun goes on.
+    // Another method is declined in favor of the host's own, and its session goes on.
     assert_eq!(link.answer(&request(3, TLS, &[0x20])).unwrap(), [3, TTLS]);
     let alert = request(4, TTLS, &[0, 21, 3, 3, 0, 2, 2, 40]);
     assert_eq!(link.answer(&alert).unwrap(), [TTLS, 0], "an acknowledgement");

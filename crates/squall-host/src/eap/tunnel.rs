@@ -46,7 +46,7 @@ impl TlsClient {
     }
 }
 
-/// What authenticates the host.
+/// The method that authenticates the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Inner {
     /// Its certificate, in the handshake.
@@ -83,7 +83,7 @@ pub(crate) struct Tunnel {
     ended: bool,
     /// The last answer, which a repeated request gets again.
     last: Vec<u8>,
-    /// What the server must prove after the host has.
+    /// The proof that the server owes after that of the host.
     proof: Option<Proof>,
     /// Whether the method inside began, whether the server proved that it knows the password, and
     /// whether the host has done its part.
@@ -136,19 +136,19 @@ impl Tunnel {
         &mut self,
         id: u8,
         data: &[u8],
-        who: Credentials<'_>,
+        credentials: Credentials<'_>,
     ) -> Result<Vec<u8>, &'static str> {
         let packet = Fragment::parse(data)?;
         if packet.start {
             if self.started {
                 return Err("unexpected_start");
             }
-            // What EAP-TTLS may have in the first packet (RFC 5281 section 9.2) is not needed.
+            // Data of EAP-TTLS in the first packet (RFC 5281 section 9.2) is not needed.
             self.started = true;
             self.flush();
         } else if self.writer.is_empty() {
             if let Some(message) = self.reader.read(&packet)? {
-                self.process(id, &message, who);
+                self.process(id, &message, credentials);
                 self.flush();
             }
         } else if packet.more || !packet.data.is_empty() {
@@ -189,7 +189,7 @@ impl Tunnel {
         self.writer.begin(message);
     }
 
-    fn process(&mut self, id: u8, mut message: &[u8], who: Credentials<'_>) {
+    fn process(&mut self, id: u8, mut message: &[u8], credentials: Credentials<'_>) {
         let mut plain = Vec::new();
         while !message.is_empty() {
             if !matches!(self.connection.read_tls(&mut message), Ok(1..)) {
@@ -207,12 +207,12 @@ impl Tunnel {
             }
         }
         if !self.ended && !self.connection.is_handshaking() {
-            self.inside(id, &plain, who);
+            self.inside(id, &plain, credentials);
         }
     }
 
     /// Handles what arrived in the tunnel.
-    fn inside(&mut self, id: u8, plain: &[u8], who: Credentials<'_>) {
+    fn inside(&mut self, id: u8, plain: &[u8], credentials: Credentials<'_>) {
         let answer = match self.inner {
             Inner::Certificate => {
                 // An octet of 0 in TLS 1.3: the server sends no alert any more (RFC 9190
@@ -221,18 +221,18 @@ impl Tunnel {
                 self.proved |= !is_13 || plain.first() == Some(&0);
                 return;
             }
-            Inner::Eap => self.extensible(id, plain, who),
+            Inner::Eap => self.extensible(id, plain, credentials),
             // The server must have the end of the handshake first.
             Inner::Pap | Inner::MschapV2 if self.connection.wants_write() => return,
             Inner::Pap if self.begun => return,
             Inner::Pap => {
                 (self.begun, self.proved) = (true, true);
-                pap(who)
+                pap(credentials)
             }
             Inner::MschapV2 if self.begun => return self.conclude(plain),
             Inner::MschapV2 => {
                 self.begun = true;
-                self.implicit_challenge(who).unwrap_or_else(|| {
+                self.implicit_challenge(credentials).unwrap_or_else(|| {
                     self.fail("tls_broken");
                     Vec::new()
                 })
@@ -246,7 +246,7 @@ impl Tunnel {
     }
 
     /// Answers a packet of EAP inside PEAP. Only extensions have a header there.
-    fn extensible(&mut self, id: u8, plain: &[u8], who: Credentials<'_>) -> Vec<u8> {
+    fn extensible(&mut self, id: u8, plain: &[u8], credentials: Credentials<'_>) -> Vec<u8> {
         let headed = plain.split_first_chunk::<4>().filter(|([code, _, high, low], _)| {
             let len = usize::from(u16::from_be_bytes([*high, *low]));
             (1..=4).contains(code) && len == plain.len()
@@ -259,9 +259,9 @@ impl Tunnel {
             return Vec::new();
         };
         match *kind {
-            IDENTITY => [&[IDENTITY], who.identity].concat(),
+            IDENTITY => [&[IDENTITY], credentials.identity].concat(),
             NOTIFICATION => vec![NOTIFICATION],
-            MSCHAP_V2 => self.mschap_v2(data, who),
+            MSCHAP_V2 => self.mschap_v2(data, credentials),
             EXTENSIONS => {
                 let success = result_of(data) == Some(1) && self.authentic;
                 if success {
@@ -278,7 +278,7 @@ impl Tunnel {
     }
 
     /// Answers a packet of EAP-MSCHAPv2 after its type.
-    fn mschap_v2(&mut self, data: &[u8], who: Credentials<'_>) -> Vec<u8> {
+    fn mschap_v2(&mut self, data: &[u8], credentials: Credentials<'_>) -> Vec<u8> {
         let Some(([opcode, id, _, _], value)) = data.split_first_chunk::<4>() else {
             return Vec::new();
         };
@@ -290,8 +290,9 @@ impl Tunnel {
                     .and_then(|(_, rest)| rest.first_chunk::<16>());
                 let own = challenge.and_then(|_| self.random());
                 let (Some(challenge), Some(own)) = (challenge, own) else { return Vec::new() };
-                let proof = mschapv2::prove(who.identity, who.password, challenge, &own);
-                let len = (5 + 49 + who.identity.len()) as u16;
+                let proof =
+                    mschapv2::prove(credentials.identity, credentials.password, challenge, &own);
+                let len = (5 + 49 + credentials.identity.len()) as u16;
                 let head = [MSCHAP_V2, CHALLENGE_RESPONSE, *id];
                 let answer = [
                     &head[..],
@@ -299,7 +300,7 @@ impl Tunnel {
                     &[49],
                     &response(&own, &proof),
                     &[0],
-                    who.identity,
+                    credentials.identity,
                 ];
                 self.proof = Some(proof);
                 answer.concat()
@@ -326,14 +327,14 @@ impl Tunnel {
     }
 
     /// MS-CHAP-V2 in EAP-TTLS: the challenge is made from the keys of TLS (RFC 5281 section 11.1).
-    fn implicit_challenge(&mut self, who: Credentials<'_>) -> Option<Vec<u8>> {
+    fn implicit_challenge(&mut self, credentials: Credentials<'_>) -> Option<Vec<u8>> {
         let material =
             self.connection.export_keying_material([0; 17], TTLS_CHALLENGE, None).ok()?;
         let (challenge, rest) = material.split_first_chunk::<16>()?;
         let own = self.random()?;
-        let proof = mschapv2::prove(who.identity, who.password, challenge, &own);
+        let proof = mschapv2::prove(credentials.identity, credentials.password, challenge, &own);
         let mut answer = Vec::new();
-        avp(USER_NAME, None, who.identity, &mut answer);
+        avp(USER_NAME, None, credentials.identity, &mut answer);
         avp(MS_CHAP_CHALLENGE, Some(MICROSOFT), challenge, &mut answer);
         let value = [&[rest[0], 0], &response(&own, &proof)[..]].concat();
         avp(MS_CHAP2_RESPONSE, Some(MICROSOFT), &value, &mut answer);
@@ -400,11 +401,11 @@ const VENDOR: u8 = 0x80;
 const MANDATORY: u8 = 0x40;
 
 /// The password, of which zeros hide the length.
-fn pap(who: Credentials<'_>) -> Vec<u8> {
-    let mut password = who.password.as_bytes().to_vec();
+fn pap(credentials: Credentials<'_>) -> Vec<u8> {
+    let mut password = credentials.password.as_bytes().to_vec();
     password.resize(password.len().next_multiple_of(16), 0);
     let mut answer = Vec::new();
-    avp(USER_NAME, None, who.identity, &mut answer);
+    avp(USER_NAME, None, credentials.identity, &mut answer);
     avp(USER_PASSWORD, None, &password, &mut answer);
     answer
 }

@@ -282,8 +282,7 @@ table! {
         tls: TlsInput => Option<Tls>,
         /// Identity of hosts; "{}" is the number of the host.
         identity: String => Option<String>,
-        /// Identity that hosts show outside TLS, where everybody can read it. Default: as
-        /// `identity`.
+        /// Identity that hosts show outside TLS, in plain text. Default: as `identity`.
         anonymous_identity: String => Option<String>,
         /// Password of hosts; "{}" is the number of the host.
         password: String => Option<String>,
