@@ -50,16 +50,21 @@ __all__ = [
     "HostCdpReport",
     "HostDetail",
     "HostDhcp6Report",
+    "HostDnsReport",
+    "HostDnsServerReport",
     "HostEchoReport",
     "HostEventRow",
     "HostIpv4Row",
     "HostIpv6Report",
     "HostIpv6Row",
+    "HostLacpReport",
     "HostLeaseRow",
     "HostLldpReport",
+    "HostMdnsReport",
     "HostMulticastReport",
     "HostNdReport",
     "HostPage",
+    "HostPppoeReport",
     "HostRow",
     "HostShare",
     "HostsReport",
@@ -67,6 +72,7 @@ __all__ = [
     "InterfaceInfo",
     "InterfaceReport",
     "KindReport",
+    "LacpPortReport",
     "LengthBin",
     "Lengths",
     "LinkEvent",
@@ -865,9 +871,9 @@ class StreamRx:
     packets, octets : int
         Received packets, duplicates included.
     lost : int
-        Frames that were sent and never received; duplicates do not count as received (RFC 7680). Of
-        several ports that receive the same frames, the one with the most counts; if the path
-        changes from one port to another, the frames of both do.
+        Frames that were sent and never received; duplicates do not count as received (RFC 7680). If
+        several ports receive the same frames, the port with the most counts; if the path changes
+        from one port to another, the frames of both count.
     loss_ratio : float
         lost / sent, 0 to 1.
     duplicates : int
@@ -1657,7 +1663,8 @@ class HostsReport:
         the last address; None if there was only one instant.
     failed : dict of str to int
         Hosts that failed, by reason: ``no_offer``, ``no_ack``, ``nak``, ``conflict``, ``expired``,
-        and with 802.1X ``rejected``, ``no_authenticator``, ``auth_timeout``.
+        and with 802.1X ``rejected``, ``no_authenticator``, ``auth_timeout``; with PPPoE
+        ``no_pado``, ``no_pads``, ``refused`` and the reasons in ``pppoe.ended``.
     sent, received : dict of str to int
         DHCP messages that hosts sent and received, by type; ``retransmissions`` of those sent were
         repeated.
@@ -1682,8 +1689,18 @@ class HostsReport:
         Announcements and neighbors, if hosts have LLDP.
     cdp : HostCdpReport or None
         Announcements and neighbors, if hosts have CDP.
+    dns : HostDnsReport or None
+        Questions to DNS servers, if hosts ask for names.
+    dns_server : HostDnsServerReport or None
+        Answers, if hosts are DNS servers.
+    mdns : HostMdnsReport or None
+        Names of multicast DNS, if hosts have them.
     auth : HostAuthReport or None
         802.1X, if hosts authenticate.
+    pppoe : HostPppoeReport or None
+        Sessions of PPPoE, of clients or of a server.
+    lacp : HostLacpReport or None
+        LACP, if the host is a port of an aggregate.
     """
 
     name: str
@@ -1712,7 +1729,12 @@ class HostsReport:
     querier: QuerierReport | None
     lldp: HostLldpReport | None
     cdp: HostCdpReport | None
+    dns: HostDnsReport | None
+    dns_server: HostDnsServerReport | None
+    mdns: HostMdnsReport | None
     auth: HostAuthReport | None
+    pppoe: HostPppoeReport | None
+    lacp: HostLacpReport | None
 
 
 @dataclass(frozen=True)
@@ -2075,6 +2097,97 @@ class CdpNeighborReport:
 
 
 @dataclass(frozen=True)
+class HostDnsReport:
+    """Questions of hosts to DNS servers (RFC 1035).
+
+    Attributes
+    ----------
+    asked, sent, retransmissions : int
+        Questions, and messages, of which ``retransmissions`` repeated a question.
+    answered, empty, nxdomain : int
+        Answers with addresses, answers without, and names that do not exist (NXDOMAIN).
+    failed : dict of str to int
+        Errors of servers: ``format_error``, ``server_failure``, ``not_implemented``, ``refused``,
+        ``other``.
+    truncated : int
+        Answers that did not fit into a datagram; hosts do not ask over TCP.
+    timeouts : int
+        Questions without an answer.
+    no_server, unresolved : int
+        Messages that did not leave: no server was known or in reach, or the next hop had no MAC
+        address.
+    ignored : dict of str to int
+        Messages that were ignored, by reason, such as ``wrong_server`` or ``wrong_question``.
+    time_ns : Distribution or None
+        Time from a question's first message to its answer, of any kind.
+    """
+
+    asked: int
+    sent: int
+    retransmissions: int
+    answered: int
+    empty: int
+    nxdomain: int
+    failed: dict[str, int]
+    truncated: int
+    timeouts: int
+    no_server: int
+    unresolved: int
+    ignored: dict[str, int]
+    time_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class HostDnsServerReport:
+    """Answers of hosts that are DNS servers.
+
+    Attributes
+    ----------
+    answered, empty, nxdomain, not_implemented : int
+        Responses with addresses, without, for names that do not exist, and to queries of another
+        class or operation.
+    ignored : dict of str to int
+        Queries that were ignored, by reason.
+    """
+
+    queries: int
+    answered: int
+    empty: int
+    nxdomain: int
+    not_implemented: int
+    ignored: dict[str, int]
+
+
+@dataclass(frozen=True)
+class HostMdnsReport:
+    """Names of hosts in multicast DNS (RFC 6762).
+
+    Attributes
+    ----------
+    owned, probes, announcements : int
+        Hosts that had their name at the end, or gave it up then.
+    answered, unicast : int
+        Questions that hosts answered, by multicast and by unicast.
+    conflicts, ties : int
+        Names that other hosts had, and ties between probes that hosts lost.
+    goodbyes : int
+        Announcements of the end.
+    ignored : dict of str to int
+        Messages that were ignored, by reason.
+    """
+
+    owned: int
+    probes: int
+    announcements: int
+    answered: int
+    unicast: int
+    conflicts: int
+    ties: int
+    goodbyes: int
+    ignored: dict[str, int]
+
+
+@dataclass(frozen=True)
 class HostAuthReport:
     """802.1X of hosts.
 
@@ -2107,6 +2220,116 @@ class HostAuthReport:
     sent: dict[str, int]
     ignored: dict[str, int]
     time_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class HostPppoeReport:
+    """PPPoE of hosts (RFC 2516) and their sessions of PPP (RFC 1661).
+
+    Attributes
+    ----------
+    states : dict of str to int
+        Clients by their state at the end: ``init`` (not started), ``discovery`` (a PADI was sent),
+        ``request`` (a PADR was sent), ``session`` (PPP is negotiated), ``open``, ``terminating``,
+        ``waiting`` (before a new attempt), ``closed``, ``failed``. Sessions of a server:
+        ``establish``, ``authenticate``, ``network``, ``open``, ``terminate``.
+    opened, opened6 : int
+        Times that a session carried IPv4, and IPv6.
+    ended : dict of str to int
+        Sessions that ended, by reason: ``padt`` (the peer ended it), ``terminated`` (the peer ended
+        PPP), ``closed`` (the host did, at its end), ``lcp_timeout``, ``ppp_timeout``,
+        ``auth_rejected``, ``auth_timeout``, ``no_auth_method``, ``no_ipcp``, ``no_address``,
+        ``echo_timeout``, ``replaced`` (by a new one of the same client).
+    sent : dict of str to int
+        Packets that hosts sent and received, by kind: ``padi``, ``pado``, ``padr``, ``pads``,
+        ``padt``, ``lcp_request``, ``lcp_ack``, ``chap_challenge``, ``echo_request`` ...;
+        ``retransmissions`` of PADI and PADR were repeated. Packets of IPv4 are counted as received
+        only.
+    ignored : dict of str to int
+        Packets that were ignored, by reason, such as ``wrong_host_uniq`` or ``wrong_session``.
+    name_servers : tuple of str
+        Addresses of name servers that hosts got, at most 16.
+    session_ns, open_ns : Distribution or None
+        Time from a client's first PADI to its PADS, and to its address. A server's time to the
+        address begins with the PADR.
+    """
+
+    states: dict[str, int]
+    opened: int
+    opened6: int
+    ended: dict[str, int]
+    sent: dict[str, int]
+    retransmissions: int
+    received: dict[str, int]
+    ignored: dict[str, int]
+    name_servers: tuple[str, ...]
+    session_ns: Distribution | None
+    open_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class HostLacpReport:
+    """LACP of a port (IEEE 802.1AX).
+
+    Attributes
+    ----------
+    receive, mux : str
+        States at the end of the receive machine (``initialize``, ``expired``, ``defaulted``,
+        ``current``) and of the mux machine (``detached``, ``waiting``, ``attached``,
+        ``collecting``, ``distributing``), and whether the port was selected for an aggregate. After
+        the end of a run, the port is disabled.
+    actor, partner : LacpPortReport
+        The port, and that of its partner, as they announced themselves last.
+    up, down : int
+        Times that frames could be sent over the link (``distributing``), and that they no longer
+        could.
+    expired, defaulted : int
+        Times that the partner's announcements expired, and that no partner was there.
+    actor_churn, partner_churn : int
+        Times that this end, and that the partner did not agree within ``lacp_churn``.
+    sent : dict of str to int
+        PDUs that the port sent, by kind (``lacpdu``, ``marker_response``), and those that it
+        received.
+    ignored : dict of str to int
+        Received PDUs that were ignored, by reason.
+    up_ns : Distribution or None
+        Time from the start, or from the end of a link, to the next one.
+    """
+
+    receive: str
+    mux: str
+    selected: bool
+    actor: LacpPortReport
+    partner: LacpPortReport
+    up: int
+    down: int
+    expired: int
+    defaulted: int
+    actor_churn: int
+    partner_churn: int
+    sent: dict[str, int]
+    received: int
+    ignored: dict[str, int]
+    up_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class LacpPortReport:
+    """The announcement of a port by LACP.
+
+    Attributes
+    ----------
+    state : tuple of str
+        Bits that are set: ``activity``, ``short_timeout``, ``aggregation``, ``synchronization``,
+        ``collecting``, ``distributing``, ``defaulted``, ``expired``.
+    """
+
+    system_priority: int
+    system: str
+    key: int
+    port_priority: int
+    port: int
+    state: tuple[str, ...]
 
 
 @dataclass(frozen=True)

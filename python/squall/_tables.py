@@ -714,7 +714,8 @@ class HostGroup(Table):
     ipv4 : str
         "dhcp", "none", "link-local" (an address of 169.254.0.0/16 that a host chooses, RFC 3927),
         or the first host's address with the length of its prefix: "10.0.0.2/16"; that of each
-        further one is the next. Default "dhcp"; "none" if ipv6 is given.
+        further one is the next. Default "dhcp"; "none" if ipv6 is given; with pppoe, the address of
+        the session.
     ipv6 : str
         "slaac": addresses with the prefixes of routers (RFC 4862). "stateless": also other
         configuration by DHCPv6. "dhcp": an address by DHCPv6 (RFC 9915). Or the first host's
@@ -796,8 +797,8 @@ class HostGroup(Table):
     remote : str
         Remote identifier that the agent adds. Default: none.
     serve : str
-        The host, which has a static address, is a DHCP server, and gives these addresses:
-        "10.0.1.0-10.0.4.255".
+        The host, which has a static address, is a DHCP server, or with pppoe an access
+        concentrator, and gives these addresses: "10.0.1.0-10.0.4.255".
     advertise : str
         The host is a router that advertises itself and this prefix: "2001:db8:1::/64".
     serve6 : str
@@ -905,11 +906,43 @@ class HostGroup(Table):
         ms, s, min, h; a bare number is seconds.
     cdp_name : str
         Device ID in announcements; "{}" is the number of the host. Default: its MAC address.
-    auth : Literal["none", "md5"]
-        Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5). Default
+    resolve : str | Iterable[str]
+        Names that hosts ask DNS servers for as soon as they have an address, in turn. "{}" is the
+        number of the host, "{q}" that of the question: ["www.example.com", "h{q}.example.com"].
+        Default: none.
+    resolve_type : Literal["a", "aaaa", "both"]
+        Addresses that hosts ask for: "a" (IPv4), "aaaa" (IPv6), or "both". Default "a".
+    resolve_rate : int
+        Questions per second of the group. Default 100.
+    resolve_count : int
+        Questions of each host. Default 1.
+    resolve_timeout : Time
+        Time after which hosts repeat a question without an answer. Default 5 s. Units: ns, us, ms,
+        s, min, h; a bare number is seconds.
+    resolve_tries : int
+        Transmissions of a question at most. Default 2.
+    dns_server : str
+        The server that hosts ask. Default: that of DHCPv4.
+    answers : str | Iterable[str]
+        Hosts are DNS servers for these names: "NAME=ADDRESS". "*.example=10.0.0.9" are all names
+        below "example". Default: none.
+    answer_ttl : Time
+        Time for which such answers are valid. Default 60 s. Units: ns, us, ms, s, min, h; a bare
+        number is seconds.
+    mdns : str
+        Name of each host in multicast DNS (RFC 6762), below "local"; "{}" is the number of the
+        host: "host-{}". Default: none.
+    auth : Literal["none", "md5", "tls", "peap", "ttls-pap", "ttls-mschapv2"]
+        Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5), "tls"
+        (EAP-TLS), "peap" (PEAPv0 with MSCHAPv2), "ttls-pap", "ttls-mschapv2" (EAP-TTLS). Default
         "none".
+    tls : bool | Mapping[str, Any]
+        Settings of TLS in these methods: whom hosts trust, and their certificate. true: they trust
+        any server.
     identity : str
         Identity of hosts; "{}" is the number of the host.
+    anonymous_identity : str
+        Identity that hosts show outside TLS, in plain text. Default: as ``identity``.
     password : str
         Password of hosts; "{}" is the number of the host.
     auth_start : Time
@@ -925,6 +958,83 @@ class HostGroup(Table):
         number is seconds.
     auth_tries : int
         Failed authentications in a row after which a host gives up. Default 3.
+    auth_again : Time
+        Time after an authentication when a host begins another one by itself. Default: never.
+        Units: ns, us, ms, s, min, h; a bare number is seconds.
+    pppoe : Literal["none", "pap", "chap", "any"]
+        Hosts get their addresses in sessions of PPPoE (RFC 2516), and authenticate with
+        ``identity`` and ``password``: "none", "pap", "chap" (with MD5), or "any", as the server
+        wants it. ``retry``, ``retry_max`` and ``tries`` are those of its discovery (default 5 s, 60
+        s and 5), ``restarts`` the attempts after a refusal or the end of a session. Default: no
+        PPPoE.
+    pppoe_service : str
+        Service-Name that hosts ask for, and that a server has. Default: any.
+    pppoe_ac : str
+        AC-Name of the only access concentrator that hosts accept, and that a server has. Default:
+        any; a server is called "squall".
+    mru : int
+        Octets of the longest packet that hosts receive in a session. Default 1492.
+    ppp_restart : Time
+        Time after which a Configure-Request or Terminate-Request without an answer is repeated (RFC
+        1661 section 4.6). Default 3 s. Units: ns, us, ms, s, min, h; a bare number is seconds.
+    ppp_configures : int
+        Configure-Requests without an answer after which a session ends (Max-Configure). Default 10.
+    ppp_terminates : int
+        Terminate-Requests without an answer (Max-Terminate). Default 2.
+    ppp_failures : int
+        Naks before options are rejected instead (Max-Failure). Default 5.
+    ppp_wait : Time
+        Longest time from the begin of a session to its address. Default 60 s. Units: ns, us, ms, s,
+        min, h; a bare number is seconds.
+    ppp_auth_retry : Time
+        Time after which a request of PAP, a challenge, or a response is repeated. Default 3 s.
+        Units: ns, us, ms, s, min, h; a bare number is seconds.
+    ppp_auth_wait : Time
+        Longest time for the authentication in a session. Default 30 s. Units: ns, us, ms, s, min,
+        h; a bare number is seconds.
+    ppp_echo : Time
+        Interval between the Echo-Requests that examine whether a session is still there; 0: none.
+        Default 30 s. Units: ns, us, ms, s, min, h; a bare number is seconds.
+    ppp_echo_failures : int
+        Echo-Requests without a reply after which a session ends. Default 3.
+    ppp_dns : bool
+        true: hosts ask for the addresses of name servers (RFC 1877). Default false.
+    ipv6cp : bool
+        true: sessions also carry IPv6 (IPV6CP, RFC 5072). Default false.
+    lacp : Literal["active", "passive"]
+        The host is a port of an aggregate (LACP, IEEE 802.1AX): "active", or "passive", which waits
+        for an active partner. Ports with the same system and key whose partner is the same one are
+        in one aggregate. Default: no LACP.
+    lacp_rate : Literal["fast", "slow"]
+        How often the partner has to announce itself: "fast" (each second) or "slow" (each 30 s).
+        Default "fast".
+    lacp_system : str
+        MAC address of the system, the same for all ports of an aggregate. Default: that of the
+        host.
+    lacp_system_priority : int
+        Priority of the system. Default 32768.
+    lacp_key : int
+        Key, the same for all ports of an aggregate. Default 1.
+    lacp_port : int
+        Number of the port in the system. Default: its place in [ports], from 1.
+    lacp_port_priority : int
+        Priority of the port. Default 32768.
+    lacp_fast : Time
+        Intervals between LACPDUs, to partners that ask for the fast and for the slow one. Default 1
+        s and 30 s. Units: ns, us, ms, s, min, h; a bare number is seconds.
+    lacp_slow : Time
+        Units: ns, us, ms, s, min, h; a bare number is seconds.
+    lacp_short : Time
+        Times without an LACPDU after which a partner expires, with lacp_rate "fast" and "slow".
+        Default 3 s and 90 s. Units: ns, us, ms, s, min, h; a bare number is seconds.
+    lacp_long : Time
+        Units: ns, us, ms, s, min, h; a bare number is seconds.
+    lacp_wait : Time
+        Time for further ports of the aggregate before a port joins it. Default 2 s. Units: ns, us,
+        ms, s, min, h; a bare number is seconds.
+    lacp_churn : Time
+        Time within which both ends have to agree; later, the report counts churn. Default 60 s.
+        Units: ns, us, ms, s, min, h; a bare number is seconds.
     enabled : bool
         false: the hosts are ignored. Default true.
     """
@@ -1003,14 +1113,55 @@ class HostGroup(Table):
     cdp: Time | None = None
     cdp_hold: Time | None = None
     cdp_name: str | None = None
-    auth: Literal["none", "md5"] | None = None
+    resolve: str | Iterable[str] | None = None
+    resolve_type: Literal["a", "aaaa", "both"] | None = None
+    resolve_rate: int | None = None
+    resolve_count: int | None = None
+    resolve_timeout: Time | None = None
+    resolve_tries: int | None = None
+    dns_server: str | None = None
+    answers: str | Iterable[str] | None = None
+    answer_ttl: Time | None = None
+    mdns: str | None = None
+    auth: Literal["none", "md5", "tls", "peap", "ttls-pap", "ttls-mschapv2"] | None = None
+    tls: bool | Mapping[str, Any] | None = None
     identity: str | None = None
+    anonymous_identity: str | None = None
     password: str | None = None
     auth_start: Time | None = None
     auth_starts: int | None = None
     auth_wait: Time | None = None
     auth_held: Time | None = None
     auth_tries: int | None = None
+    auth_again: Time | None = None
+    pppoe: Literal["none", "pap", "chap", "any"] | None = None
+    pppoe_service: str | None = None
+    pppoe_ac: str | None = None
+    mru: int | None = None
+    ppp_restart: Time | None = None
+    ppp_configures: int | None = None
+    ppp_terminates: int | None = None
+    ppp_failures: int | None = None
+    ppp_wait: Time | None = None
+    ppp_auth_retry: Time | None = None
+    ppp_auth_wait: Time | None = None
+    ppp_echo: Time | None = None
+    ppp_echo_failures: int | None = None
+    ppp_dns: bool | None = None
+    ipv6cp: bool | None = None
+    lacp: Literal["active", "passive"] | None = None
+    lacp_rate: Literal["fast", "slow"] | None = None
+    lacp_system: str | None = None
+    lacp_system_priority: int | None = None
+    lacp_key: int | None = None
+    lacp_port: int | None = None
+    lacp_port_priority: int | None = None
+    lacp_fast: Time | None = None
+    lacp_slow: Time | None = None
+    lacp_short: Time | None = None
+    lacp_long: Time | None = None
+    lacp_wait: Time | None = None
+    lacp_churn: Time | None = None
     enabled: bool | None = None
 
 

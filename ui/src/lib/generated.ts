@@ -950,9 +950,9 @@ export interface StreamRx {
   packets: number;
   octets: number;
   /**
-   * Frames that were sent and never received; duplicates do not count as received (RFC 7680). Of
-   * several ports that receive the same frames, the one with the most counts; if the path changes
-   * from one port to another, the frames of both do.
+   * Frames that were sent and never received; duplicates do not count as received (RFC 7680). If
+   * several ports receive the same frames, the port with the most counts; if the path changes from
+   * one port to another, the frames of both count.
    */
   lost: number;
   /** lost / sent, 0 to 1. */
@@ -1538,7 +1538,8 @@ export interface HostsReport {
   bound_rate: number | null;
   /**
    * Hosts that failed, by reason: `no_offer`, `no_ack`, `nak`, `conflict`, `expired`, and with
-   * 802.1X `rejected`, `no_authenticator`, `auth_timeout`.
+   * 802.1X `rejected`, `no_authenticator`, `auth_timeout`; with PPPoE `no_pado`, `no_pads`,
+   * `refused` and the reasons in `pppoe.ended`.
    */
   failed: Record<string, number>;
   /**
@@ -1575,8 +1576,18 @@ export interface HostsReport {
   lldp: HostLldpReport | null;
   /** Announcements and neighbors, if hosts have CDP. */
   cdp: HostCdpReport | null;
+  /** Questions to DNS servers, if hosts ask for names. */
+  dns: HostDnsReport | null;
+  /** Answers, if hosts are DNS servers. */
+  dns_server: HostDnsServerReport | null;
+  /** Names of multicast DNS, if hosts have them. */
+  mdns: HostMdnsReport | null;
   /** 802.1X, if hosts authenticate. */
   auth: HostAuthReport | null;
+  /** Sessions of PPPoE, of clients or of a server. */
+  pppoe: HostPppoeReport | null;
+  /** LACP, if the host is a port of an aggregate. */
+  lacp: HostLacpReport | null;
 }
 
 /** ARP packets of hosts (RFC 826, RFC 5227). */
@@ -1836,6 +1847,67 @@ export interface CdpNeighborReport {
   platform: string;
 }
 
+/** Questions of hosts to DNS servers (RFC 1035). */
+export interface HostDnsReport {
+  /** Questions, and messages, of which `retransmissions` repeated a question. */
+  asked: number;
+  sent: number;
+  retransmissions: number;
+  /** Answers with addresses, answers without, and names that do not exist (NXDOMAIN). */
+  answered: number;
+  empty: number;
+  nxdomain: number;
+  /** Errors of servers: `format_error`, `server_failure`, `not_implemented`, `refused`, `other`. */
+  failed: Record<string, number>;
+  /** Answers that did not fit into a datagram; hosts do not ask over TCP. */
+  truncated: number;
+  /** Questions without an answer. */
+  timeouts: number;
+  /**
+   * Messages that did not leave: no server was known or in reach, or the next hop had no MAC
+   * address.
+   */
+  no_server: number;
+  unresolved: number;
+  /** Messages that were ignored, by reason, such as `wrong_server` or `wrong_question`. */
+  ignored: Record<string, number>;
+  /** Time from a question's first message to its answer, of any kind. */
+  time_ns: Distribution | null;
+}
+
+/** Answers of hosts that are DNS servers. */
+export interface HostDnsServerReport {
+  queries: number;
+  /**
+   * Responses with addresses, without, for names that do not exist, and to queries of another class
+   * or operation.
+   */
+  answered: number;
+  empty: number;
+  nxdomain: number;
+  not_implemented: number;
+  /** Queries that were ignored, by reason. */
+  ignored: Record<string, number>;
+}
+
+/** Names of hosts in multicast DNS (RFC 6762). */
+export interface HostMdnsReport {
+  /** Hosts that had their name at the end, or gave it up then. */
+  owned: number;
+  probes: number;
+  announcements: number;
+  /** Questions that hosts answered, by multicast and by unicast. */
+  answered: number;
+  unicast: number;
+  /** Names that other hosts had, and ties between probes that hosts lost. */
+  conflicts: number;
+  ties: number;
+  /** Announcements of the end. */
+  goodbyes: number;
+  /** Messages that were ignored, by reason. */
+  ignored: Record<string, number>;
+}
+
 /** 802.1X of hosts. */
 export interface HostAuthReport {
   /**
@@ -1849,14 +1921,103 @@ export interface HostAuthReport {
   /** Failures and timeouts after which a host may try again. */
   refused: number;
   timed_out: number;
+  /** Reasons of these failures. */
+  reasons: Record<string, number>;
   /**
-   * Frames that hosts sent, by kind: `start`, `identity`, `md5`, `nak`, `notification`, `logoff`.
+   * Frames that hosts sent, by kind: `start`, `identity`, `nak`, `notification`, `logoff`, and by
+   * method: `md5`, `tls`, `peap`, `ttls`.
    */
   sent: Record<string, number>;
   /** Received frames that were ignored, by reason. */
   ignored: Record<string, number>;
   /** Time from a host's first frame to its authentication. */
   time_ns: Distribution | null;
+}
+
+/** PPPoE of hosts (RFC 2516) and their sessions of PPP (RFC 1661). */
+export interface HostPppoeReport {
+  /**
+   * Clients by their state at the end: `init` (not started), `discovery` (a PADI was sent),
+   * `request` (a PADR was sent), `session` (PPP is negotiated), `open`, `terminating`, `waiting`
+   * (before a new attempt), `closed`, `failed`. Sessions of a server: `establish`, `authenticate`,
+   * `network`, `open`, `terminate`.
+   */
+  states: Record<string, number>;
+  /** Times that a session carried IPv4, and IPv6. */
+  opened: number;
+  opened6: number;
+  /**
+   * Sessions that ended, by reason: `padt` (the peer ended it), `terminated` (the peer ended PPP),
+   * `closed` (the host did, at its end), `lcp_timeout`, `ppp_timeout`, `auth_rejected`,
+   * `auth_timeout`, `no_auth_method`, `no_ipcp`, `no_address`, `echo_timeout`, `replaced` (by a new
+   * one of the same client).
+   */
+  ended: Record<string, number>;
+  /**
+   * Packets that hosts sent and received, by kind: `padi`, `pado`, `padr`, `pads`, `padt`,
+   * `lcp_request`, `lcp_ack`, `chap_challenge`, `echo_request` ...; `retransmissions` of PADI and
+   * PADR were repeated. Packets of IPv4 are counted as received only.
+   */
+  sent: Record<string, number>;
+  retransmissions: number;
+  received: Record<string, number>;
+  /** Packets that were ignored, by reason, such as `wrong_host_uniq` or `wrong_session`. */
+  ignored: Record<string, number>;
+  /** Addresses of name servers that hosts got, at most 16. */
+  name_servers: string[];
+  /**
+   * Time from a client's first PADI to its PADS, and to its address. A server's time to the address
+   * begins with the PADR.
+   */
+  session_ns: Distribution | null;
+  open_ns: Distribution | null;
+}
+
+/** LACP of a port (IEEE 802.1AX). */
+export interface HostLacpReport {
+  /**
+   * States at the end of the receive machine (`initialize`, `expired`, `defaulted`, `current`) and
+   * of the mux machine (`detached`, `waiting`, `attached`, `collecting`, `distributing`), and
+   * whether the port was selected for an aggregate. After the end of a run, the port is disabled.
+   */
+  receive: string;
+  mux: string;
+  selected: boolean;
+  /** The port, and that of its partner, as they announced themselves last. */
+  actor: LacpPortReport;
+  partner: LacpPortReport;
+  /**
+   * Times that frames could be sent over the link (`distributing`), and that they no longer could.
+   */
+  up: number;
+  down: number;
+  /** Times that the partner's announcements expired, and that no partner was there. */
+  expired: number;
+  defaulted: number;
+  /** Times that this end, and that the partner did not agree within `lacp_churn`. */
+  actor_churn: number;
+  partner_churn: number;
+  /** PDUs that the port sent, by kind (`lacpdu`, `marker_response`), and those that it received. */
+  sent: Record<string, number>;
+  received: number;
+  /** Received PDUs that were ignored, by reason. */
+  ignored: Record<string, number>;
+  /** Time from the start, or from the end of a link, to the next one. */
+  up_ns: Distribution | null;
+}
+
+/** The announcement of a port by LACP. */
+export interface LacpPortReport {
+  system_priority: number;
+  system: string;
+  key: number;
+  port_priority: number;
+  port: number;
+  /**
+   * Bits that are set: `activity`, `short_timeout`, `aggregation`, `synchronization`, `collecting`,
+   * `distributing`, `defaulted`, `expired`.
+   */
+  state: string[];
 }
 
 /** One `[[router]]` of a profile. */
@@ -3788,7 +3949,7 @@ export interface HostGroup {
   /**
    * "dhcp", "none", "link-local" (an address of 169.254.0.0/16 that a host chooses, RFC 3927), or
    * the first host's address with the length of its prefix: "10.0.0.2/16"; that of each further one
-   * is the next. Default "dhcp"; "none" if ipv6 is given.
+   * is the next. Default "dhcp"; "none" if ipv6 is given; with pppoe, the address of the session.
    */
   ipv4?: string | number | boolean;
   /**
@@ -3910,8 +4071,8 @@ export interface HostGroup {
   /** Remote identifier that the agent adds. Default: none. */
   remote?: string;
   /**
-   * The host, which has a static address, is a DHCP server, and gives these addresses:
-   * "10.0.1.0-10.0.4.255".
+   * The host, which has a static address, is a DHCP server, or with pppoe an access concentrator,
+   * and gives these addresses: "10.0.1.0-10.0.4.255".
    */
   serve?: string | number | boolean;
   /** The host is a router that advertises itself and this prefix: "2001:db8:1::/64". */
@@ -4065,11 +4226,55 @@ export interface HostGroup {
   /** Device ID in announcements; "{}" is the number of the host. Default: its MAC address. */
   cdp_name?: string;
   /**
-   * Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5). Default "none".
+   * Names that hosts ask DNS servers for as soon as they have an address, in turn. "{}" is the
+   * number of the host, "{q}" that of the question: ["www.example.com", "h{q}.example.com"].
+   * Default: none.
+   */
+  resolve?: string | string[];
+  /** Addresses that hosts ask for: "a" (IPv4), "aaaa" (IPv6), or "both". Default "a". */
+  resolve_type?: string;
+  /** Questions per second of the group. Default 100. */
+  resolve_rate?: number | string;
+  /** Questions of each host. Default 1. */
+  resolve_count?: number | string;
+  /**
+   * Time after which hosts repeat a question without an answer. Default 5 s. Units: ns, us, ms, s,
+   * min, h; a bare number is seconds.
+   */
+  resolve_timeout?: string | number;
+  /** Transmissions of a question at most. Default 2. */
+  resolve_tries?: number | string;
+  /** The server that hosts ask. Default: that of DHCPv4. */
+  dns_server?: string | number | boolean;
+  /**
+   * Hosts are DNS servers for these names: "NAME=ADDRESS". "*.example=10.0.0.9" are all names below
+   * "example". Default: none.
+   */
+  answers?: string | string[];
+  /**
+   * Time for which such answers are valid. Default 60 s. Units: ns, us, ms, s, min, h; a bare
+   * number is seconds.
+   */
+  answer_ttl?: string | number;
+  /**
+   * Name of each host in multicast DNS (RFC 6762), below "local"; "{}" is the number of the host:
+   * "host-{}". Default: none.
+   */
+  mdns?: string;
+  /**
+   * Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5), "tls" (EAP-TLS),
+   * "peap" (PEAPv0 with MSCHAPv2), "ttls-pap", "ttls-mschapv2" (EAP-TTLS). Default "none".
    */
   auth?: string;
+  /**
+   * Settings of TLS in these methods: whom hosts trust, and their certificate. true: they trust any
+   * server.
+   */
+  tls?: unknown;
   /** Identity of hosts; "{}" is the number of the host. */
   identity?: string;
+  /** Identity that hosts show outside TLS, in plain text. Default: as `identity`. */
+  anonymous_identity?: string;
   /** Password of hosts; "{}" is the number of the host. */
   password?: string;
   /**
@@ -4091,6 +4296,113 @@ export interface HostGroup {
   auth_held?: string | number;
   /** Failed authentications in a row after which a host gives up. Default 3. */
   auth_tries?: number | string;
+  /**
+   * Time after an authentication when a host begins another one by itself. Default: never. Units:
+   * ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  auth_again?: string | number;
+  /**
+   * Hosts get their addresses in sessions of PPPoE (RFC 2516), and authenticate with `identity` and
+   * `password`: "none", "pap", "chap" (with MD5), or "any", as the server wants it. `retry`,
+   * `retry_max` and `tries` are those of its discovery (default 5 s, 60 s and 5), `restarts` the
+   * attempts after a refusal or the end of a session. Default: no PPPoE.
+   */
+  pppoe?: string;
+  /** Service-Name that hosts ask for, and that a server has. Default: any. */
+  pppoe_service?: string;
+  /**
+   * AC-Name of the only access concentrator that hosts accept, and that a server has. Default: any;
+   * a server is called "squall".
+   */
+  pppoe_ac?: string;
+  /** Octets of the longest packet that hosts receive in a session. Default 1492. */
+  mru?: number | string;
+  /**
+   * Time after which a Configure-Request or Terminate-Request without an answer is repeated (RFC
+   * 1661 section 4.6). Default 3 s. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  ppp_restart?: string | number;
+  /**
+   * Configure-Requests without an answer after which a session ends (Max-Configure). Default 10.
+   */
+  ppp_configures?: number | string;
+  /** Terminate-Requests without an answer (Max-Terminate). Default 2. */
+  ppp_terminates?: number | string;
+  /** Naks before options are rejected instead (Max-Failure). Default 5. */
+  ppp_failures?: number | string;
+  /**
+   * Longest time from the begin of a session to its address. Default 60 s. Units: ns, us, ms, s,
+   * min, h; a bare number is seconds.
+   */
+  ppp_wait?: string | number;
+  /**
+   * Time after which a request of PAP, a challenge, or a response is repeated. Default 3 s. Units:
+   * ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  ppp_auth_retry?: string | number;
+  /**
+   * Longest time for the authentication in a session. Default 30 s. Units: ns, us, ms, s, min, h; a
+   * bare number is seconds.
+   */
+  ppp_auth_wait?: string | number;
+  /**
+   * Interval between the Echo-Requests that examine whether a session is still there; 0: none.
+   * Default 30 s. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  ppp_echo?: string | number;
+  /** Echo-Requests without a reply after which a session ends. Default 3. */
+  ppp_echo_failures?: number | string;
+  /** true: hosts ask for the addresses of name servers (RFC 1877). Default false. */
+  ppp_dns?: boolean;
+  /** true: sessions also carry IPv6 (IPV6CP, RFC 5072). Default false. */
+  ipv6cp?: boolean;
+  /**
+   * The host is a port of an aggregate (LACP, IEEE 802.1AX): "active", or "passive", which waits
+   * for an active partner. Ports with the same system and key whose partner is the same one are in
+   * one aggregate. Default: no LACP.
+   */
+  lacp?: string;
+  /**
+   * How often the partner has to announce itself: "fast" (each second) or "slow" (each 30 s).
+   * Default "fast".
+   */
+  lacp_rate?: string;
+  /**
+   * MAC address of the system, the same for all ports of an aggregate. Default: that of the host.
+   */
+  lacp_system?: string | number | boolean;
+  /** Priority of the system. Default 32768. */
+  lacp_system_priority?: number | string;
+  /** Key, the same for all ports of an aggregate. Default 1. */
+  lacp_key?: number | string;
+  /** Number of the port in the system. Default: its place in [ports], from 1. */
+  lacp_port?: number | string;
+  /** Priority of the port. Default 32768. */
+  lacp_port_priority?: number | string;
+  /**
+   * Intervals between LACPDUs, to partners that ask for the fast and for the slow one. Default 1 s
+   * and 30 s. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  lacp_fast?: string | number;
+  /** Units: ns, us, ms, s, min, h; a bare number is seconds. */
+  lacp_slow?: string | number;
+  /**
+   * Times without an LACPDU after which a partner expires, with lacp_rate "fast" and "slow".
+   * Default 3 s and 90 s. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  lacp_short?: string | number;
+  /** Units: ns, us, ms, s, min, h; a bare number is seconds. */
+  lacp_long?: string | number;
+  /**
+   * Time for further ports of the aggregate before a port joins it. Default 2 s. Units: ns, us, ms,
+   * s, min, h; a bare number is seconds.
+   */
+  lacp_wait?: string | number;
+  /**
+   * Time within which both ends have to agree; later, the report counts churn. Default 60 s. Units:
+   * ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  lacp_churn?: string | number;
   /** false: the hosts are ignored. Default true. */
   enabled?: boolean;
   [key: string]: unknown;
