@@ -233,6 +233,11 @@ impl PppLink {
         self.peer_mru
     }
 
+    /// Why the link is being terminated, if it is.
+    pub fn reason(&self) -> Option<&'static str> {
+        Some(self.reason).filter(|reason| !reason.is_empty())
+    }
+
     pub fn due(&self) -> Option<Nanos> {
         let layers = [self.lcp.due(), self.ipcp.due(), self.ipv6cp.due()];
         let own = [self.auth_due, self.auth_end, self.end, self.echo_due];

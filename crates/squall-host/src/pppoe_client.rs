@@ -290,8 +290,9 @@ impl PppoeClient {
                 if from != self.server || packet.session != self.session {
                     return Err("wrong_session");
                 }
-                // Nothing more may be sent in the session (section 5.5).
-                self.end_link(cx, "padt", step);
+                // Nothing more may be sent in the session (section 5.5). Servers also end sessions so
+                // after a refusal, whose reason says more.
+                self.end_link(cx, self.link.reason().unwrap_or("padt"), step);
             }
             (PADO | PADS | PADT, _) => return Err("unexpected"),
             _ => return Err("not_for_hosts"),

@@ -284,6 +284,35 @@ fn a_session_that_the_server_ends_begins_again() {
 }
 
 #[test]
+fn a_padt_after_a_refusal_leaves_the_reason() {
+    let wrong = PppSettings { password: "wrong".into(), ..ppp() };
+    let mut script =
+        Script::new(PppoeClientSettings { ppp: wrong, restarts: 0, ..client() }, server(9));
+    script.step(PppoeClient::start);
+    while script.client.link().reason().is_none() {
+        let (to_server, frame) = script.queue.remove(0);
+        // One frame at a time, because the PADT comes instead of the end of PPP.
+        match (to_server, frame.kind == PPPOE_DISCOVERY) {
+            (true, true) => {
+                script.serve(|server, cx| server.receive_discovery(cx, CLIENT, &frame.octets));
+            }
+            (true, false) => {
+                script.serve(|server, cx| server.receive_session(cx, CLIENT, &frame.octets).0);
+            }
+            (false, true) => {
+                script.step(|client, cx| client.receive_discovery(cx, SERVER, &frame.octets));
+            }
+            (false, false) => {
+                script.step(|client, cx| client.receive_session(cx, SERVER, &frame.octets).0);
+            }
+        }
+    }
+    let padt = PppoeFrame::discovery(CLIENT, PADT, 1, &[]);
+    script.step(|client, cx| client.receive_discovery(cx, SERVER, &padt.octets));
+    assert_eq!(script.events[0].last(), Some(&PppoeEvent::Failed("auth_rejected")));
+}
+
+#[test]
 fn a_silent_server_is_left_after_three_echo_requests() {
     let mut script = Script::started(client(), server(10));
     script.alone = true;
