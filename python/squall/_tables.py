@@ -905,11 +905,17 @@ class HostGroup(Table):
         ms, s, min, h; a bare number is seconds.
     cdp_name : str
         Device ID in announcements; "{}" is the number of the host. Default: its MAC address.
-    auth : Literal["none", "md5"]
-        Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5). Default
+    auth : Literal["none", "md5", "tls", "peap", "ttls-pap", "ttls-mschapv2"]
+        Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5), "tls"
+        (EAP-TLS), "peap" (PEAPv0 with MSCHAPv2), "ttls-pap", "ttls-mschapv2" (EAP-TTLS). Default
         "none".
+    tls : bool | Mapping[str, Any]
+        Settings of TLS in these methods: whom hosts trust, and their certificate. true: they trust
+        any server.
     identity : str
         Identity of hosts; "{}" is the number of the host.
+    anonymous_identity : str
+        Identity that hosts show outside TLS, in plain text. Default: as `identity`.
     password : str
         Password of hosts; "{}" is the number of the host.
     auth_start : Time
@@ -925,6 +931,9 @@ class HostGroup(Table):
         number is seconds.
     auth_tries : int
         Failed authentications in a row after which a host gives up. Default 3.
+    auth_again : Time
+        Time after an authentication when a host begins another one by itself. Default: never.
+        Units: ns, us, ms, s, min, h; a bare number is seconds.
     enabled : bool
         false: the hosts are ignored. Default true.
     """
@@ -1003,14 +1012,17 @@ class HostGroup(Table):
     cdp: Time | None = None
     cdp_hold: Time | None = None
     cdp_name: str | None = None
-    auth: Literal["none", "md5"] | None = None
+    auth: Literal["none", "md5", "tls", "peap", "ttls-pap", "ttls-mschapv2"] | None = None
+    tls: bool | Mapping[str, Any] | None = None
     identity: str | None = None
+    anonymous_identity: str | None = None
     password: str | None = None
     auth_start: Time | None = None
     auth_starts: int | None = None
     auth_wait: Time | None = None
     auth_held: Time | None = None
     auth_tries: int | None = None
+    auth_again: Time | None = None
     enabled: bool | None = None
 
 

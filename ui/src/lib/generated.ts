@@ -4065,11 +4065,19 @@ export interface HostGroup {
   /** Device ID in announcements; "{}" is the number of the host. Default: its MAC address. */
   cdp_name?: string;
   /**
-   * Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5). Default "none".
+   * Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5), "tls" (EAP-TLS),
+   * "peap" (PEAPv0 with MSCHAPv2), "ttls-pap", "ttls-mschapv2" (EAP-TTLS). Default "none".
    */
   auth?: string;
+  /**
+   * Settings of TLS in these methods: whom hosts trust, and their certificate. true: they trust any
+   * server.
+   */
+  tls?: unknown;
   /** Identity of hosts; "{}" is the number of the host. */
   identity?: string;
+  /** Identity that hosts show outside TLS, in plain text. Default: as `identity`. */
+  anonymous_identity?: string;
   /** Password of hosts; "{}" is the number of the host. */
   password?: string;
   /**
@@ -4091,6 +4099,11 @@ export interface HostGroup {
   auth_held?: string | number;
   /** Failed authentications in a row after which a host gives up. Default 3. */
   auth_tries?: number | string;
+  /**
+   * Time after an authentication when a host begins another one by itself. Default: never. Units:
+   * ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  auth_again?: string | number;
   /** false: the hosts are ignored. Default true. */
   enabled?: boolean;
   [key: string]: unknown;
