@@ -28,6 +28,7 @@ fuzz_target!(|data: &[u8]| {
     let dhcp = Dhcp6Settings {
         prefix: Some(56),
         rapid_commit: choice & 64 != 0,
+        flap: Some(Nanos(1_000_000_000)),
         ..Dhcp6Settings::default()
     };
     let addressing = if choice & 128 != 0 { Ipv6Addressing::Slaac } else { Ipv6Addressing::Dhcp };
@@ -128,6 +129,7 @@ fn settings(
     GroupSettings {
         mac: MacAddr([2, 0, 0, third, 0, 1]),
         ipv6: Some(ipv6),
+        icmp_errors: true,
         ..GroupSettings::default()
     }
 }

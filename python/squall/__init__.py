@@ -76,6 +76,7 @@ from ._profile import (
     Pool as Pool,
     Profile as Profile,
     Replay as Replay,
+    Router as Router,
     Stream as Stream,
     Template as Template,
     Vary as Vary,

@@ -21,6 +21,7 @@ __all__ = [
     "CaptureReport",
     "CaptureSample",
     "CaptureSeries",
+    "CdpNeighborReport",
     "ChecksumCount",
     "Contention",
     "ConversationNote",
@@ -46,12 +47,20 @@ __all__ = [
     "Host",
     "HostArpReport",
     "HostAuthReport",
+    "HostCdpReport",
+    "HostDetail",
     "HostDhcp6Report",
     "HostEchoReport",
+    "HostEventRow",
+    "HostIpv4Row",
     "HostIpv6Report",
+    "HostIpv6Row",
+    "HostLeaseRow",
     "HostLldpReport",
     "HostMulticastReport",
     "HostNdReport",
+    "HostPage",
+    "HostRow",
     "HostShare",
     "HostsReport",
     "InfoFigures",
@@ -94,6 +103,8 @@ __all__ = [
     "RestReport",
     "RoleReport",
     "RolesReport",
+    "RouterProtocolReport",
+    "RouterReport",
     "RulePassage",
     "RxReport",
     "Sample",
@@ -168,6 +179,8 @@ class ReportFigures:
         Flows of clients and servers; present only for a profile with templates.
     hosts : ByName of HostsReport
         One entry for each ``[[host]]`` of the profile on a port of this node.
+    routers : ByName of RouterReport
+        Routing daemons of the run.
     attacks : tuple of AttackReport
         One entry for each ``[[attack]]`` of the profile.
     workers : tuple of WorkerReport
@@ -201,6 +214,7 @@ class ReportFigures:
     replays: tuple[ReplayReport, ...]
     flows: FlowsReport | None
     hosts: ByName[HostsReport]
+    routers: ByName[RouterReport]
     attacks: tuple[AttackReport, ...]
     workers: tuple[WorkerReport, ...]
     received_flows: ReceivedFlowsReport | None
@@ -851,7 +865,9 @@ class StreamRx:
     packets, octets : int
         Received packets, duplicates included.
     lost : int
-        Frames that were sent and never received; duplicates do not count as received (RFC 7680).
+        Frames that were sent and never received; duplicates do not count as received (RFC 7680). Of
+        several ports that receive the same frames, the one with the most counts; if the path
+        changes from one port to another, the frames of both do.
     loss_ratio : float
         lost / sent, 0 to 1.
     duplicates : int
@@ -1664,6 +1680,8 @@ class HostsReport:
         Queries and members, if the group has a querier.
     lldp : HostLldpReport or None
         Announcements and neighbors, if hosts have LLDP.
+    cdp : HostCdpReport or None
+        Announcements and neighbors, if hosts have CDP.
     auth : HostAuthReport or None
         802.1X, if hosts authenticate.
     """
@@ -1693,6 +1711,7 @@ class HostsReport:
     multicast: HostMulticastReport | None
     querier: QuerierReport | None
     lldp: HostLldpReport | None
+    cdp: HostCdpReport | None
     auth: HostAuthReport | None
 
 
@@ -1733,6 +1752,10 @@ class HostEchoReport:
         Requests that hosts sent, the replies, and requests without a reply within 1 s.
     unresolved : int
         Hosts that sent none, because the next hop did not answer ARP.
+    errors : dict of str to int
+        Errors of ICMP that hosts received, by type: ``unreachable``, ``time_exceeded``,
+        ``parameter_problem``, ``too_big``, ``redirect``; and those that they sent
+        (``icmp_errors``).
     """
 
     answered: int
@@ -1740,6 +1763,8 @@ class HostEchoReport:
     received: int
     lost: int
     unresolved: int
+    errors: dict[str, int]
+    errors_sent: int
     rtt_ns: Distribution | None
 
 
@@ -1833,9 +1858,15 @@ class HostDhcp6Report:
         configuration only.
     renewed, expired : int
         Leases that were extended, and leases that ended.
+    unconfirmed, refused : int
+        Times that no server confirmed leases after the link of a host had failed (``link_flap``),
+        and times that a server refused.
     advertise_ns, lease_ns : Distribution or None
         Time from a host's first message to the offer that it took, and to the leases that it may
         use.
+    confirm_ns : Distribution or None
+        Time from a host's first Confirm, or Rebind, after its link had failed, to the reply that
+        confirms its leases.
     """
 
     sent: dict[str, int]
@@ -1846,8 +1877,11 @@ class HostDhcp6Report:
     informed: int
     renewed: int
     expired: int
+    unconfirmed: int
+    refused: int
     advertise_ns: Distribution | None
     lease_ns: Distribution | None
+    confirm_ns: Distribution | None
 
 
 @dataclass(frozen=True)
@@ -2001,6 +2035,46 @@ class LldpNeighborReport:
 
 
 @dataclass(frozen=True)
+class HostCdpReport:
+    """CDP of hosts, Cisco's discovery protocol.
+
+    Attributes
+    ----------
+    sent, shutdowns, received : int
+        Announcements that hosts sent, and of these, the ones of their end.
+    ignored : dict of str to int
+        Received announcements that were ignored, by reason.
+    neighbors : tuple of CdpNeighborReport
+        Neighbors at the end, at most 1000.
+    aged, ended : int
+        Neighbors whose time to live ended, and neighbors that announced their end.
+    """
+
+    sent: int
+    shutdowns: int
+    received: int
+    ignored: dict[str, int]
+    neighbors: tuple[CdpNeighborReport, ...]
+    aged: int
+    ended: int
+
+
+@dataclass(frozen=True)
+class CdpNeighborReport:
+    """A neighbor that announces itself by CDP.
+
+    Attributes
+    ----------
+    platform : str
+        May be empty.
+    """
+
+    device: str
+    port: str
+    platform: str
+
+
+@dataclass(frozen=True)
 class HostAuthReport:
     """802.1X of hosts.
 
@@ -2013,9 +2087,11 @@ class HostAuthReport:
         Times that a host was authenticated, and authenticated again.
     refused, timed_out : int
         Failures and timeouts after which a host may try again.
+    reasons : dict of str to int
+        Reasons of these failures.
     sent : dict of str to int
-        Frames that hosts sent, by kind: ``start``, ``identity``, ``md5``, ``nak``,
-        ``notification``, ``logoff``.
+        Frames that hosts sent, by kind: ``start``, ``identity``, ``nak``, ``notification``,
+        ``logoff``, and by method: ``md5``, ``tls``, ``peap``, ``ttls``.
     ignored : dict of str to int
         Received frames that were ignored, by reason.
     time_ns : Distribution or None
@@ -2027,9 +2103,83 @@ class HostAuthReport:
     reauthenticated: int
     refused: int
     timed_out: int
+    reasons: dict[str, int]
     sent: dict[str, int]
     ignored: dict[str, int]
     time_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class RouterReport:
+    """One ``[[router]]`` of a profile.
+
+    Attributes
+    ----------
+    port : str
+        Name of the port.
+    daemon : str
+        The daemon: ``BIRD``.
+    routes : int
+        Routes of the profile, which it announces.
+    sent : int
+        Frames of the daemon to the port.
+    received, dropped : int
+        Frames of the port that the daemon got, and those for which its interface had no room.
+    downs : int
+        How often sessions that were up went down.
+    failed : str or None
+        Why the daemon or its link ended before the run; None: it did not.
+    cpu_s : float
+        CPU time of the daemon, seconds, and its peak memory, octets.
+    """
+
+    name: str
+    port: str
+    daemon: str
+    routes: int
+    sent: int
+    received: int
+    dropped: int
+    protocols: tuple[RouterProtocolReport, ...]
+    downs: int
+    failed: str | None
+    cpu_s: float
+    memory: int
+
+
+@dataclass(frozen=True)
+class RouterProtocolReport:
+    """A protocol of a router.
+
+    Attributes
+    ----------
+    name : str
+        The daemon's name for it: ``bgp1``, ``ospf4``, ``rip6``.
+    kind : str
+        ``BGP``, ``OSPF``, ``RIP``, ``RIPng``, ``BFD``.
+    state : str
+        The daemon's word for its state: ``Established``, ``Running``, ``Alone``.
+    up : bool
+        BGP: the session is established. OSPF: it has neighbors. RIP and BFD: it runs.
+    up_after_s : float or None
+        Time from the daemon's start until it was up first, seconds; None: never.
+    neighbor : str
+        Address of the neighbor of BGP; empty for other protocols.
+    error : str
+        The last error, if any: ``Socket: Connection refused``.
+    imported, exported : int
+        Routes that it has learnt, and routes that it announces.
+    """
+
+    name: str
+    kind: str
+    state: str
+    up: bool
+    up_after_s: float | None
+    neighbor: str
+    error: str
+    imported: int
+    exported: int
 
 
 @dataclass(frozen=True)
@@ -3022,3 +3172,168 @@ class EditNotDone:
 
     reason: str
     packets: int
+
+
+@dataclass(frozen=True)
+class HostPage:
+    """Some hosts of a run, in the order of groups and numbers.
+
+    Attributes
+    ----------
+    total, matching : int
+        Number of hosts in the run, and of those that match the filter.
+    """
+
+    total: int
+    matching: int
+    rows: tuple[HostRow, ...]
+
+
+@dataclass(frozen=True)
+class HostRow:
+    """One host. Times are in seconds from the start of the run.
+
+    Attributes
+    ----------
+    number : int
+        Number of the host in its group, from 1.
+    state : str
+        The state of 802.1X until the port is open, then that of IPv4, or of IPv6 for hosts without
+        IPv4. ``init``: the host has not started.
+    auth : str or None
+        The state of 802.1X, if the host authenticates.
+    failure : str or None
+        Why the host failed last, even if it has an address now.
+    sent, received, retransmissions : int
+        Messages of DHCP, DHCPv6, 802.1X, IGMP and MLD that the host sent and received;
+        ``retransmissions`` of those sent were repeated.
+    """
+
+    group: str
+    number: int
+    port: str
+    mac: str
+    state: str
+    auth: str | None
+    ipv4: HostIpv4Row | None
+    ipv6: HostIpv6Row | None
+    failure: str | None
+    sent: int
+    received: int
+    retransmissions: int
+
+
+@dataclass(frozen=True)
+class HostIpv4Row:
+    """IPv4 of a host.
+
+    Attributes
+    ----------
+    address, gateway : str or None
+        Address and prefix length that the host may use: ``10.0.1.7/16``.
+    gateway_mac : str or None
+        MAC address of the gateway, if the group has asked for it.
+    server : str or None
+        The DHCP server.
+    lease : HostLeaseRow or None
+        None: no lease, or one that does not end.
+    """
+
+    state: str
+    address: str | None
+    gateway: str | None
+    gateway_mac: str | None
+    server: str | None
+    lease: HostLeaseRow | None
+
+
+@dataclass(frozen=True)
+class HostLeaseRow:
+    """Times of a lease, in seconds from the start of the run. None: never.
+
+    Attributes
+    ----------
+    renew_s : float or None
+        T1: the client asks its server for an extension.
+    rebind_s : float or None
+        T2: it asks any server.
+    preferred_s : float or None
+        End of the preferred lifetime; over IPv4 that of the lease.
+    end_s : float or None
+        End of the lease.
+    """
+
+    renew_s: float | None
+    rebind_s: float | None
+    preferred_s: float | None
+    end_s: float | None
+
+
+@dataclass(frozen=True)
+class HostIpv6Row:
+    """IPv6 of a host.
+
+    Attributes
+    ----------
+    prefix, gateway : str or None
+        Prefix that a server has delegated.
+    gateway_mac : str or None
+        MAC address of the gateway, if the group knows it.
+    dhcp : str or None
+        State of the DHCPv6 client.
+    """
+
+    state: str
+    link_local: str | None
+    addresses: tuple[str, ...]
+    prefix: str | None
+    gateway: str | None
+    gateway_mac: str | None
+    dhcp: str | None
+    lease: HostLeaseRow | None
+
+
+@dataclass(frozen=True)
+class HostDetail:
+    """A host and its last events.
+
+    Attributes
+    ----------
+    events : tuple of HostEventRow
+        The host's events that the log of its group still has, oldest first.
+    log_since_s : float or None
+        The log has all events since this time, in seconds from the start of the run. None: it is
+        empty.
+    log_full : bool
+        Whether older events are lost, because the log is full.
+    """
+
+    host: HostRow
+    events: tuple[HostEventRow, ...]
+    log_since_s: float | None
+    log_full: bool
+
+
+@dataclass(frozen=True)
+class HostEventRow:
+    """An event of a host.
+
+    Attributes
+    ----------
+    time_s : float
+        Seconds from the start of the run.
+    protocol : str
+        ``arp``, ``dhcp``, ``ipv6``, ``dhcp6``, ``802.1x`` or ``multicast``.
+    event : str
+        ``sent``, ``retransmitted``, ``received``, ``state``, ``failed`` or ``ignored``.
+    what : str
+        Type of the message, new state, or reason.
+    address : str or None
+        The address that the event is about.
+    """
+
+    time_s: float
+    protocol: str
+    event: str
+    what: str
+    address: str | None

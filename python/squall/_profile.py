@@ -22,6 +22,7 @@ from ._tables import (
     Pool as Pool,
     ProfileTables,
     Replay as Replay,
+    Router as Router,
     Stream as Stream,
     Table,
     Template as Template,

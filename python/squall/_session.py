@@ -15,7 +15,7 @@ from ._edit import Edits
 from ._plan import Plan
 from ._options import RunOptions
 from ._profile import Frame, Profile, Replay, Stream, Vary, _plain
-from ._generated import Sample
+from ._generated import HostDetail, HostPage, Sample
 from ._report import Report
 from ._values import read
 
@@ -196,6 +196,39 @@ class Run:
         """
         _, report = self._native.sample()
         return Report._from(report)
+
+    def hosts(self, filter: str = "", *, offset: int = 0, limit: int = 100) -> HostPage:
+        """Return the emulated hosts of the run in their present state.
+
+        Parameters
+        ----------
+        filter : str
+            Terms that must all match: ``state=bound``, ``group=subscribers``, ``number=17-40``,
+            ``mac=02:00``, ``address=10.0.1.0/24``, ``failure=no_offer``. A text without a key may
+            be in any of them.
+        offset : int
+            Number of matching hosts to skip.
+        limit : int
+            Maximum number of hosts, 1 to 10,000.
+
+        Raises
+        ------
+        ValueError
+            The filter has errors.
+        """
+        limit = min(max(limit, 1), 10_000)
+        return read(HostPage, json.loads(self._native.hosts(filter, offset, limit)))
+
+    def host(self, number: int, group: str | None = None) -> HostDetail:
+        """Return host `number` (from 1) of a group, with its last events. `group` may be omitted
+        if the run has only one.
+
+        Raises
+        ------
+        Error
+            There is no such host.
+        """
+        return read(HostDetail, json.loads(self._native.host(number, group)))
 
     def pause(self, stream: str | None = None) -> None:
         """Pause a stream, a stream group, a template, a replay, or everything. Frames that would

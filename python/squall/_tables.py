@@ -712,8 +712,9 @@ class HostGroup(Table):
     vlan : int
         VLAN of the hosts. Default: untagged.
     ipv4 : str
-        "dhcp", "none", or the first host's address with the length of its prefix: "10.0.0.2/16";
-        that of each further one is the next. Default "dhcp"; "none" if ipv6 is given.
+        "dhcp", "none", "link-local" (an address of 169.254.0.0/16 that a host chooses, RFC 3927),
+        or the first host's address with the length of its prefix: "10.0.0.2/16"; that of each
+        further one is the next. Default "dhcp"; "none" if ipv6 is given.
     ipv6 : str
         "slaac": addresses with the prefixes of routers (RFC 4862). "stateless": also other
         configuration by DHCPv6. "dhcp": an address by DHCPv6 (RFC 9915). Or the first host's
@@ -737,6 +738,11 @@ class HostGroup(Table):
     first_offer : bool
         true: clients of DHCPv6 take the first offer, and do not wait a second for better ones.
         Default false.
+    link_flap : Time
+        The link of each host fails for a moment this long after it has its leases, and again at
+        this interval: clients of DHCPv6 ask whether their addresses still suit the link (Confirm,
+        RFC 9915 section 18.2.3). Default: never. Units: ns, us, ms, s, min, h; a bare number is
+        seconds.
     setup : int | str
         Hosts that start per second: "2000/s", or "max". They start at this rate, whether or not
         earlier ones have an address. Default "max".
@@ -745,7 +751,8 @@ class HostGroup(Table):
         seconds.
     arp : Literal["probe", "announce", "silent"]
         Use of ARP for the hosts' own addresses (RFC 5227): "probe" before an address is used,
-        "announce" and defend it (as "probe" does, too), or "silent". Default "announce".
+        "announce" and defend it (as "probe" does, too), or "silent". Default "announce"; link-local
+        addresses are probed, too.
     release : bool
         true: hosts give their addresses back when the run ends. Default false.
     vendor : str
@@ -830,12 +837,18 @@ class HostGroup(Table):
     late : Time
         Delay of the answers of hosts with the fault "late-answer". Default 1 s. Units: ns, us, ms,
         s, min, h; a bare number is seconds.
+    log : int
+        Number of events that the group keeps for ``squall hosts show``, each in 48 octets of
+        memory; newer ones replace older ones. Default 10000.
     ping : str
         Hosts send echo requests to this address, or to their "gateway".
     ping_rate : int
         Echo requests per second of the group. Default 100.
     ping_count : int
         Echo requests of each host. Default 3.
+    icmp_errors : bool
+        true: hosts answer datagrams to closed UDP ports, and packets of unknown protocols, with
+        errors of ICMP, at most 1000 per second. Default false.
     join : str | Iterable[str]
         Multicast groups that hosts join as soon as they have an address: "239.1.0.1", or a range,
         "239.1.0.1-239.1.3.255". Hosts join IPv6 groups by MLD, from link-local addresses.
@@ -883,6 +896,15 @@ class HostGroup(Table):
         Announcements at the start that are 1 s apart. Default 4.
     lldp_name : str
         System name in announcements; "{}" is the number of the host. Default: none.
+    cdp : Time
+        Hosts announce themselves by CDP (Cisco's discovery protocol) at this interval, usually "60
+        s", and list their neighbors. Default: no CDP. Units: ns, us, ms, s, min, h; a bare number
+        is seconds.
+    cdp_hold : Time
+        Time for which neighbors keep an announcement, at most 255 s. Default 180 s. Units: ns, us,
+        ms, s, min, h; a bare number is seconds.
+    cdp_name : str
+        Device ID in announcements; "{}" is the number of the host. Default: its MAC address.
     auth : Literal["none", "md5"]
         Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5). Default
         "none".
@@ -921,6 +943,7 @@ class HostGroup(Table):
     prefix: int | None = None
     rapid_commit: bool | None = None
     first_offer: bool | None = None
+    link_flap: Time | None = None
     setup: int | str | None = None
     start: Time | None = None
     arp: Literal["probe", "announce", "silent"] | None = None
@@ -954,9 +977,11 @@ class HostGroup(Table):
     defend_interval: Time | None = None
     faults: str | Iterable[str] | None = None
     late: Time | None = None
+    log: int | None = None
     ping: str | None = None
     ping_rate: int | None = None
     ping_count: int | None = None
+    icmp_errors: bool | None = None
     join: str | Iterable[str] | None = None
     join_each: int | None = None
     join_rate: str | None = None
@@ -975,6 +1000,9 @@ class HostGroup(Table):
     lldp_hold: int | None = None
     lldp_fast: int | None = None
     lldp_name: str | None = None
+    cdp: Time | None = None
+    cdp_hold: Time | None = None
+    cdp_name: str | None = None
     auth: Literal["none", "md5"] | None = None
     identity: str | None = None
     password: str | None = None
@@ -983,6 +1011,100 @@ class HostGroup(Table):
     auth_wait: Time | None = None
     auth_held: Time | None = None
     auth_tries: int | None = None
+    enabled: bool | None = None
+
+
+@dataclass(kw_only=True)
+class Router(Table):
+    """A router: a routing daemon (BIRD 2) in a network namespace of its own, whose interface is
+    on a port. It has the frames of the port that are for its MAC address or for groups; test
+    traffic does not reach it.
+
+    ``[[router]]`` of a profile. None: left out. The values are checked when the profile is used,
+    because they depend on its other parts.
+
+    Attributes
+    ----------
+    name : str
+        Unique among routers; reports use it. Default "router 1" and so on.
+    port : str
+        A name from [ports]. May be left out if there is only one.
+    mac : str
+        MAC address. Default 02:54:NN:00:00:01, where NN is the number of the router.
+    ipv4 : str
+        Address with the length of its prefix: "10.0.0.1/24".
+    ipv6 : str
+        Address with the length of its prefix: "2001:db8::1/64".
+    router_id : str
+        Router ID of all protocols. Default: the IPv4 address; without one, 192.0.2.N.
+    asn : int
+        Number of the autonomous system, for BGP (RFC 4271).
+    neighbors : str | Iterable[str]
+        Neighbors of BGP: "10.0.0.2 as 65002"; without a number, they are in the same system.
+    hold : Time
+        Hold time that BGP offers. Default 90 s. Units: ns, us, ms, s, min, h; a bare number is
+        seconds.
+    password : str
+        Password of BGP's TCP connections (RFC 2385). Default: none.
+    med : int
+        ``MULTI_EXIT_DISC`` of the routes that BGP announces. Default: none.
+    prepend : int
+        Further copies of the own number in the AS path. Default 0.
+    communities : str | Iterable[str]
+        Communities (RFC 1997) of the routes that BGP announces: ["65001:100"]. Default: none.
+    ospf : str
+        The router speaks OSPFv2 (RFC 2328) in this area: "0.0.0.0".
+    ospf3 : str
+        The router speaks OSPFv3 (RFC 5340) in this area: "0.0.0.0".
+    hello : Time
+        Interval of OSPF's hello packets, whole seconds. Default 10 s. Units: ns, us, ms, s, min, h;
+        a bare number is seconds.
+    dead : Time
+        Time after which a silent neighbor of OSPF is gone, whole seconds. Default four intervals.
+        Units: ns, us, ms, s, min, h; a bare number is seconds.
+    rip : bool
+        The router speaks RIPv2 (RFC 2453). Default false.
+    ripng : bool
+        The router speaks RIPng (RFC 2080). Default false.
+    rip_update : Time
+        Interval of RIP's updates, whole seconds. Default 30 s. Units: ns, us, ms, s, min, h; a bare
+        number is seconds.
+    bfd : Time
+        The router watches the neighbors of BGP and OSPF by BFD (RFC 5880), with packets at this
+        interval: "100 ms". Default: no BFD. Units: ns, us, ms, s, min, h; a bare number is seconds.
+    routes : str | Iterable[str]
+        Routes that the router announces by all its protocols: "198.51.100.0/24", or consecutive
+        ones: "10.0.0.0/24 x 1000".
+    config : str
+        A configuration file of BIRD, in place of all protocols and routes here. Its interface is
+        eth0.
+    enabled : bool
+        false: the router is ignored. Default true.
+    """
+
+    name: str | None = None
+    port: str | None = None
+    mac: str | None = None
+    ipv4: str | None = None
+    ipv6: str | None = None
+    router_id: str | None = None
+    asn: int | None = None
+    neighbors: str | Iterable[str] | None = None
+    hold: Time | None = None
+    password: str | None = None
+    med: int | None = None
+    prepend: int | None = None
+    communities: str | Iterable[str] | None = None
+    ospf: str | None = None
+    ospf3: str | None = None
+    hello: Time | None = None
+    dead: Time | None = None
+    rip: bool | None = None
+    ripng: bool | None = None
+    rip_update: Time | None = None
+    bfd: Time | None = None
+    routes: str | Iterable[str] | None = None
+    config: str | None = None
     enabled: bool | None = None
 
 
@@ -1021,6 +1143,8 @@ class ProfileTables:
         Attacks, made from intrusion detection rules or from templates.
     hosts : iterable of HostGroup
         Hosts that answer on a port, with static addresses or those of DHCP.
+    routers : iterable of Router
+        Routers on a port: routing daemons that exchange routes with a device.
     """
 
     ports: dict[str, str] = _field(default_factory=dict)
@@ -1037,6 +1161,7 @@ class ProfileTables:
     templates: list[Template] = _field(default_factory=list)
     attacks: list[Attack] = _field(default_factory=list)
     hosts: list[HostGroup] = _field(default_factory=list)
+    routers: list[Router] = _field(default_factory=list)
 
 
 #: Keys of a profile that are lists of tables: the attribute, and what is in it.
@@ -1047,4 +1172,5 @@ LISTS: dict[str, tuple[str, type[Table]]] = {
     "template": ("templates", Template),
     "attack": ("attacks", Attack),
     "host": ("hosts", HostGroup),
+    "router": ("routers", Router),
 }

@@ -28,7 +28,7 @@ from . import _keywords
 from ._http import Http, Reply, Verify
 from ._options import RunOptions
 from ._profile import Frame, Profile, Stream, Vary, _plain
-from ._generated import Sample
+from ._generated import HostDetail, HostPage, Sample
 from ._report import Report
 from ._session import Interrupted, Progress
 from ._values import read
@@ -956,6 +956,40 @@ class Run:
             if time.monotonic() > end:
                 raise ServerError(f"run {self.id}: the daemon has no report yet", 0, "no_report")
             await self._client._channel.sleep(POLL_FIRST_S)
+
+    async def hosts(self, filter: str = "", *, offset: int = 0, limit: int = 100) -> HostPage:
+        """Return the emulated hosts of the run in their present state.
+
+        Parameters
+        ----------
+        filter : str
+            Terms that must all match: ``state=bound``, ``group=subscribers``, ``number=17-40``,
+            ``mac=02:00``, ``address=10.0.1.0/24``, ``failure=no_offer``. A text without a key may
+            be in any of them.
+        offset : int
+            Number of matching hosts to skip.
+        limit : int
+            Maximum number of hosts, 1 to 10,000.
+
+        Raises
+        ------
+        ServerError
+            The filter has errors.
+        """
+        query = urllib.parse.urlencode({"filter": filter, "offset": offset, "limit": limit})
+        return read(HostPage, await self._ask("GET", f"/hosts?{query}"))
+
+    async def host(self, number: int, group: str | None = None) -> HostDetail:
+        """Return host `number` (from 1) of a group, with its last events. `group` may be omitted
+        if the run has only one.
+
+        Raises
+        ------
+        ServerError
+            There is no such host.
+        """
+        query = "" if group is None else "?" + urllib.parse.urlencode({"group": group})
+        return read(HostDetail, await self._ask("GET", f"/hosts/{number}{query}"))
 
     async def pause(self, stream: str | None = None) -> None:
         """Pause a stream, a stream group, a template, or everything.

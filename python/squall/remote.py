@@ -19,7 +19,7 @@ from . import _keywords, aio
 from ._http import Http, Reply, Verify
 from ._options import RunOptions
 from ._profile import Frame, Profile, Vary
-from ._generated import Sample
+from ._generated import HostDetail, HostPage, Sample
 from ._report import Report
 from ._session import Progress
 from .aio import DEFAULT_URL, DaemonPort, Held, InventoryInfo, LeaseInfo, Path, RunInfo, StoredFile
@@ -406,6 +406,12 @@ class Run:
 
     def report(self) -> Report:
         return _now(self._core.report())
+
+    def hosts(self, filter: str = "", *, offset: int = 0, limit: int = 100) -> HostPage:
+        return _now(self._core.hosts(filter, offset=offset, limit=limit))
+
+    def host(self, number: int, group: str | None = None) -> HostDetail:
+        return _now(self._core.host(number, group))
 
     def pause(self, stream: str | None = None) -> None:
         _now(self._core.pause(stream))

@@ -221,6 +221,7 @@ def test_keywords_are_those_of_the_schema() -> None:
     assert names(squall.Attack) == keys("properties", "attack", "items", "properties")
     assert names(squall.Replay) == keys("properties", "replay", "items", "properties")
     assert names(squall.HostGroup) == keys("properties", "host", "items", "properties")
+    assert names(squall.Router) == keys("properties", "router", "items", "properties")
 
 
 def test_flows_run_and_are_reported(loop: Address) -> None:

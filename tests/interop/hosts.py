@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Hosts of squall against Linux, dnsmasq, radvd and Kea over a veth pair: leases in the servers' files
-are the leases of the report, the kernel's neighbors are the hosts, and tshark finds nothing malformed.
+are the leases of the report, the kernel's neighbors are the hosts, dnsmasq has the questions that the
+report has, and tshark finds nothing malformed.
 
 Needs root and ip; the DHCP parts also need dnsmasq or Kea, tcpdump and tshark, and the part on routers
 radvd; $SQUALL is target/debug/squall unless set.
@@ -178,6 +179,14 @@ def kea_leases(folder):
         group = hosts(folder, "dhcp6", *release)["ipv6"]
         same("released", group["states"], {"released": count})
         same("leases that Kea still has", kea.rows(), {})
+        # Each host gets its lease, and confirms it a second later.
+        flaps = ["dhcp6", "-i", "af_packet:va", "--count", count, "--first-offer", "--flap", "1s"]
+        group = hosts(folder, *flaps, "-d", "6s")["ipv6"]
+        same("bound, and confirmed by Kea", group["states"], {"bound": count})
+        dhcp = group["dhcp"]
+        same("unconfirmed, refused", (dhcp["unconfirmed"], dhcp["refused"]), (0, 0))
+        if dhcp["confirm_ns"]["count"] < count:
+            raise Failed(f"{dhcp}: fewer confirmations than hosts")
 
 
 def kea_requests(folder):
@@ -257,6 +266,128 @@ def leases(folder, binary):
         group = hosts(folder, *common, "--silent", "--release")
         same("released", group["states"], {"released": CLIENTS})
         wait("dnsmasq forgets the leases", lambda: not server.rows())
+
+
+def names(folder, binary):
+    """Dnsmasq's log has the hosts' questions, and their outcomes are those of its table."""
+    log, count = folder / "dns.log", 20
+    argv = [
+        *[binary, "--keep-in-foreground", "--conf-file=/dev/null", "--user=root", "--no-resolv"],
+        *["--no-hosts", "--log-queries", f"--log-facility={log}", "--local=/test/"],
+        *[f"--pid-file={folder / 'dns.pid'}", "--listen-address=10.77.0.1,fd77::1"],
+        *["--bind-interfaces", "--host-record=www.test,10.77.9.9,fd77::99"],
+        *["--dhcp-range=10.77.4.0,10.77.7.255,255.255.0.0,1h", "--dhcp-authoritative"],
+        f"--dhcp-leasefile={folder / 'dns.leases'}",
+    ]
+    ready = lambda: log.exists() and "started" in log.read_text()
+    common = ["dns", "-i", "af_packet:va", "--count", count, "--rate", 500, "--requests", 6]
+    asked = ["--name", "www.test", "--name", "none.test", "--name", "h{q}.other"]
+    started = server(argv, folder / "dns.out", ready)
+    with captured(folder / "dns.pcap", "port 53"), started:
+        for more in [
+            ["--address", "10.77.8.1/16", "--server", V4, "--type", "a"],
+            ["--type", "both"],  # with addresses, and the server, of DHCP
+        ]:
+            before = log.read_text().count("query[")
+            dns = hosts(folder, *common, *asked, *more)["dns"]
+            same("questions", (dns["asked"], dns["answered"] + dns["nxdomain"]), (120, 80))
+            same("names that exist", dns["answered"], 40)
+            same("refused, because dnsmasq has no server to ask", dns["failed"], {"refused": 40})
+            new = log.read_text().count("query[") - before
+            same("questions in dnsmasq's log", new, dns["sent"])
+
+
+def responders(folder):
+    """The peer resolves names by hosts that are DNS servers, and by their own multicast names."""
+    profile, report = folder / "names.toml", folder / "names.json"
+    profile.write_text("""
+        duration = "60 s"
+        [ports]
+        A = "af_packet:va"
+
+        [[host]]
+        name = "servers"
+        count = 3
+        ipv4 = "10.77.11.1/16"
+        answers = ["*.test=10.77.9.9", "v6.test=fd77::99"]
+
+        [[host]]
+        name = "named"
+        count = 3
+        ipv4 = "10.77.12.1/16"
+        mdns = "squall-{}"
+    """)
+    argv = inside(LOCAL, SQUALL, "run", profile, "-q", "--json", report)
+    ask = folder / "ask.py"
+    ask.write_text(QUESTION)
+
+    def answer(server, port, name):
+        return run(*inside(REMOTE, sys.executable, ask, server, port, name)).stdout.split()
+
+    with captured(folder / "mdns.pcap", "port 53 or port 5353"):
+        process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
+        try:
+            for i in range(3):
+                own = f"10.77.12.{i + 1}"
+                found = lambda name=f"squall-{i + 1}.local": answer("224.0.0.251", 5353, name)
+                wait("a host has its name", lambda own=own, found=found: found() == ["0", own])
+            for i in range(3):
+                same("answer", answer(f"10.77.11.{i + 1}", 53, "a.b.test"), ["0", "10.77.9.9"])
+            same("a name without IPv4", answer("10.77.11.1", 53, "v6.test"), ["0"])
+            same("no such name", answer("10.77.11.1", 53, "www.example"), ["3"])
+        finally:
+            process.terminate()
+            process.wait(30)
+    groups = {group["name"]: group for group in json.loads(report.read_text())["hosts"]}
+    served, named = groups["servers"]["dns_server"], groups["named"]["mdns"]
+    same("served", (served["answered"], served["empty"], served["nxdomain"]), (3, 1, 1))
+    same("names, announcements, last ones", (named["owned"], named["goodbyes"]), (3, 3))
+    same("probes", named["probes"], 9)
+
+
+def refused(folder):
+    """The kernel tells a program that the host's port is closed, if hosts send errors of ICMP."""
+    own, report = "10.77.3.1", folder / "refused.json"
+    argv = ["arp", "-i", "af_packet:va", "--address", f"{own}/16", "--icmp-errors", "-d", "60s"]
+    argv = inside(LOCAL, SQUALL, "hosts", *argv, "-q", "--json", report)
+    poke = "import socket; s = socket.socket(2, 2); s.settimeout(1)\n"
+    poke += f"s.connect(('{own}', 9)); s.send(b'?'); s.recv(9)"
+    ask = inside(REMOTE, sys.executable, "-c", poke)
+    running = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
+    try:
+        wait(
+            "the port is closed",
+            lambda: "ConnectionRefusedError" in run(*ask, ok=(0, 1)).stderr,
+        )
+    finally:
+        running.terminate()
+        running.wait(30)
+    echo = json.loads(report.read_text())["hosts"][0]["echo"]
+    if echo["errors_sent"] < 1:
+        raise Failed(f"{echo}: no error of ICMP")
+
+
+# A question for an address, by the format of RFC 1035: prints the response code and the addresses.
+QUESTION = """
+import socket, sys
+server, port, name = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+labels = b"".join(bytes([len(x)]) + x.encode() for x in name.split(".")) + bytes(1)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(2)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("10.77.0.1"))
+s.sendto(bytes([1, 2, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]) + labels + bytes([0, 1, 0, 1]), (server, port))
+try:
+    data = s.recv(2000)
+except TimeoutError:
+    sys.exit()
+assert data[:2] == bytes([1, 2])
+print(data[3] & 15)
+at = 12 + len(labels) + 4
+for _ in range(int.from_bytes(data[6:8])):
+    length = int.from_bytes(data[at + 10 : at + 12])
+    print(socket.inet_ntoa(data[at + 12 : at + 12 + length]))
+    at += 12 + length
+"""
 
 
 def failures(folder):
@@ -353,11 +484,14 @@ def main():
             neighbors(folder, "nd", lambda number: f"fd77::1:{number:x}")
             pings(folder, "10.77.2.1/16", V4, "snmp", "InEchos")
             pings(folder, "fd77::2:1/64", V6, "snmp6", "Icmp6InEchos")
+            refused(folder)
             if dnsmasq is None:
                 print("SKIPPED: dnsmasq is not installed (scripts/setup system)")
             else:
                 leases(folder, dnsmasq)
                 well_formed(folder / "dhcp.pcap")
+                names(folder, dnsmasq)
+            responders(folder)
             if shutil.which("kea-dhcp4") is None or shutil.which("kea-dhcp6") is None:
                 print("SKIPPED: Kea is not installed (scripts/setup system)")
             else:

@@ -114,6 +114,7 @@ const TABLE: &[Row] = &[
             "squall-program",
             "squall-profile",
             "squall-rules",
+            "squall-tls",
         ],
         may_use: &[],
         rows_below: 1,
@@ -122,7 +123,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 2,
-        crates: &["squall-tcp", "squall-host", "squall-measure", "squall-ids"],
+        crates: &["squall-tcp", "squall-host", "squall-router", "squall-measure", "squall-ids"],
         may_use: &[],
         rows_below: 2,
         must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE],

@@ -27,6 +27,7 @@ const BY_NAME: &[(&str, &str)] = &[
     ("Sample.ports", "ByName"),
     ("Sample.streams", "Streams"),
     ("Report.hosts", "ByName"),
+    ("Report.routers", "ByName"),
     ("FlowsReport.templates", "ByName"),
     ("ReceivedFlowsReport.flows", "ByName"),
     ("ReceivedFlowsReport.sources", "ByName"),
@@ -130,6 +131,7 @@ const TABLES: &[(&str, &str, &str)] = &[
     ("Attack", "attack", ""),
     ("Replay", "replay", ""),
     ("HostGroup", "host", ""),
+    ("Router", "router", ""),
 ];
 
 const STREAM_EXAMPLE: &str = r#"``packet`` can also be anything whose ``bytes()`` is a frame without FCS: octets, a scapy packet.
@@ -365,8 +367,11 @@ pub fn figures() -> String {
     let mut all: Vec<Definition> = Vec::new();
     for schema in
         [squall::report::schema(), squall_offline::info::schema(), squall_offline::edit::schema()]
+            .map(|schema| serde_json::from_str(&schema).expect("a schema is JSON"))
+            .into_iter()
+            .chain(squall::host_table::schemas())
     {
-        let schema: Value = serde_json::from_str(&schema).expect("a schema is JSON");
+        let schema: Value = schema;
         for definition in types::of_schema(&schema) {
             if !all.iter().any(|known| known.name == definition.name) {
                 all.push(definition);

@@ -41,7 +41,6 @@ mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "no_tls.rs"]
 mod tls;
-mod tls_settings;
 
 pub use apps::{Apps, FlowSocket, Listener, Peers, ProgramId, State};
 pub use builder::ProgramBuilder;
@@ -57,5 +56,5 @@ pub use model::{
     ProgramError, Role, Take, TakeForm, Times, Transport, Value,
 };
 pub use observer::{Counts, Observer, ProtocolError};
+pub use squall_tls::{TlsSettings, TlsSettingsError, TlsVersion};
 pub use tls::Tls;
-pub use tls_settings::{TlsSettings, TlsSettingsError, TlsVersion};

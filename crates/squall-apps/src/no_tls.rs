@@ -13,9 +13,7 @@ impl Tls {
     /// # Errors
     /// Always.
     pub fn new(_: &TlsSettings) -> Result<Self, TlsSettingsError> {
-        let text = "this build does not support TLS for flows\n  try a build with the feature: \
-                    cargo build --release -p squall-cli --features tls";
-        Err(TlsSettingsError { setting: "", text: text.into() })
+        Err(TlsSettingsError::unsupported())
     }
 }
 

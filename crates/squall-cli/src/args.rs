@@ -249,6 +249,10 @@ pub struct TrexLoading {
     /// (squall), which another TRex does not know, or TRex's own 16 octets (trex)
     #[arg(long, value_name = "FORM", default_value = "squall", value_parser = ["squall", "trex"], help_heading = "TRex")]
     trex_payload: String,
+    /// Client clusters of TRex (its --client_cfg, YAML) for a TRex profile of flows: VLANs and MAC
+    /// addresses of devices for ranges of clients
+    #[arg(long, value_name = "FILE", help_heading = "TRex")]
+    client_cfg: Option<PathBuf>,
 }
 
 impl TrexLoading {
@@ -270,7 +274,8 @@ impl TrexLoading {
         }
         let library = self.trex_lib.as_deref();
         let headers = self.trex_payload == "trex";
-        what(squall_trex::File { path, library, tunables: &tunables, ports, headers })
+        let clusters = self.client_cfg.as_deref();
+        what(squall_trex::File { path, library, tunables: &tunables, ports, headers, clusters })
     }
 }
 
@@ -280,7 +285,8 @@ impl ProfileFile {
             self.of_trex.load(&self.profile)?
         } else if self.of_trex.is_given() {
             return Err(Error::Usage(
-                "-i, -t, --trex-lib and --trex-payload are for profiles of TRex\n  try --trex, or --port NAME=ADDR"
+                "-i, -t, --trex-lib, --trex-payload and --client-cfg are for profiles of TRex\n  try \
+                 --trex, or --port NAME=ADDR"
                     .into(),
             ));
         } else if self.profile == Path::new("-") {
@@ -299,9 +305,9 @@ impl ProfileFile {
 
 impl TrexOptions {
     fn is_given(&self) -> bool {
-        let TrexLoading { tunable, trex_lib, trex_payload } = &self.loading;
-        let given = !tunable.is_empty() || trex_lib.is_some() || trex_payload != "squall";
-        given || !self.interface.is_empty()
+        let TrexLoading { tunable, trex_lib, trex_payload, client_cfg } = &self.loading;
+        let loads = !tunable.is_empty() || trex_lib.is_some() || client_cfg.is_some();
+        loads || trex_payload != "squall" || !self.interface.is_empty()
     }
 
     pub fn load(&self, path: &Path) -> Result<Profile, Error> {

@@ -11,9 +11,10 @@ use crate::{
     args::{Choice, Given, Options, Output},
     drive::drive,
     output,
+    server::{self, ShowArgs},
 };
 
-/// Emulate hosts on a port: DHCP, ARP, ND, ping, multicast groups, LLDP, 802.1X
+/// Emulate hosts on a port: DHCP, ARP, ND, ping, multicast groups, LLDP, CDP, DNS, 802.1X
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,7 +28,13 @@ Examples:
   squall hosts dhcp6 -i eth1 --count 1000 --rate 100/s --prefix 56
   squall hosts igmp -i eth1 --address 10.0.0.2/16 --join 239.1.0.1-239.1.39.16 --rate 1000/s
   squall hosts lldp -i eth1 --count 20 --name 'host-{}' -d 5min
+  squall hosts cdp -i eth1 --count 20 --name 'phone-{}' -d 5min
+  squall hosts dns -i eth1 --count 50 --name www.example.com --rate 1000/s --requests 100
   squall hosts dot1x -i eth1 --identity user --password secret -d 1min
+  squall hosts dot1x -i eth1 --method peap --ca ca.pem --identity 'u{}' --password p --count 100
+  squall hosts dot1x -i eth1 --method tls --ca ca.pem --certificate me.pem --key me.key \
+                     --identity me
+  squall hosts show 17                                         # of a live run of a daemon
 
 Profiles have the same hosts as [[host]], with other sources, and a DHCP server in memory.
 
@@ -55,8 +62,13 @@ enum What {
     Igmp(Box<Igmp>),
     /// Announce hosts by LLDP, and list their neighbors (IEEE 802.1AB)
     Lldp(Box<Lldp>),
-    /// Authenticate by 802.1X with EAP-MD5
+    /// Announce hosts by CDP, Cisco's discovery protocol, and list their neighbors
+    Cdp(Box<Cdp>),
+    /// Ask a DNS server for names, with addresses by DHCP or static ones (RFC 1035)
+    Dns(Box<Dns>),
+    /// Authenticate by 802.1X with EAP-MD5, EAP-TLS, PEAP or EAP-TTLS
     Dot1x(Box<Dot1x>),
+    Show(ShowArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -114,6 +126,22 @@ struct Igmp {
 struct Lldp {
     #[command(flatten)]
     keys: Given<LldpKeys>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Cdp {
+    #[command(flatten)]
+    keys: Given<CdpKeys>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Dns {
+    #[command(flatten)]
+    keys: Given<DnsKeys>,
     #[command(flatten)]
     common: Common,
 }
@@ -177,13 +205,78 @@ struct LldpKeys {
 }
 
 #[derive(Debug, clap::Args)]
+struct CdpKeys {
+    /// Announce each host at this interval
+    #[arg(long = "interval", value_name = "TIME", default_value = "60s")]
+    cdp: String,
+    /// Let neighbors keep an announcement for TIME, at most 255 s [default: 180s]
+    #[arg(long = "hold", value_name = "TIME")]
+    cdp_hold: Option<String>,
+    /// Announce this device ID, with the number of the host for {} [default: its MAC address]
+    #[arg(long = "name", value_name = "TEXT")]
+    cdp_name: Option<String>,
+    /// Give the first host this address, and each further one the next
+    #[arg(long = "address", value_name = "IP/PREFIX", default_value = "none")]
+    ipv4: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct DnsKeys {
+    /// Ask for NAME, with the number of the host for {} and that of the question for {q}; repeatable
+    #[arg(long = "name", value_name = "NAME", required = true)]
+    resolve: Vec<String>,
+    /// Ask for addresses of IPv4 (a), IPv6 (aaaa), or both [default: a]
+    #[arg(long = "type", value_name = "a|aaaa|both")]
+    resolve_type: Option<String>,
+    /// Ask this server [default: that of DHCP]
+    #[arg(long = "server", value_name = "IP")]
+    dns_server: Option<String>,
+    /// Give the first host this address, and each further one the next, or ask DHCP
+    #[arg(long, value_name = "IP/PREFIX", default_value = "dhcp")]
+    address: String,
+    /// Send packets to other networks to this router
+    #[arg(long, value_name = "IP")]
+    gateway: Option<String>,
+    /// Ask N questions per second, over all hosts in turn [default: 100]
+    #[arg(long = "rate", value_name = "N")]
+    resolve_rate: Option<String>,
+    /// Ask N questions from each host [default: 1]
+    #[arg(long = "requests", value_name = "N")]
+    resolve_count: Option<String>,
+    /// Repeat a question after TIME without an answer [default: 5s]
+    #[arg(long = "timeout", value_name = "TIME")]
+    resolve_timeout: Option<String>,
+    /// Send each question at most N times [default: 2]
+    #[arg(long = "tries", value_name = "N")]
+    resolve_tries: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
 struct Dot1xKeys {
+    /// Authenticate by this method: md5, tls, peap (with MSCHAPv2), ttls-pap, ttls-mschapv2
+    #[arg(long = "method", value_name = "NAME", default_value = "md5")]
+    auth: String,
     /// Identify as TEXT, with the number of the host for {}
     #[arg(long, value_name = "TEXT")]
     identity: String,
+    /// Identify as TEXT outside TLS, where everybody can read it [default: as --identity]
+    #[arg(long, value_name = "TEXT")]
+    anonymous_identity: Option<String>,
     /// Use this password, with the number of the host for {}
     #[arg(long, value_name = "TEXT")]
-    password: String,
+    password: Option<String>,
+    /// Trust only servers with a certificate of these authorities (PEM) [default: any server]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<String>,
+    /// Trust only a server with this name in its certificate [default: any name]
+    #[arg(long, value_name = "NAME", requires = "ca")]
+    server_name: Option<String>,
+    /// Show this certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<String>,
+    /// Use this key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<String>,
     /// Then get an address by "dhcp", or use this one: 10.0.0.2/16
     #[arg(long = "address", value_name = "IP/PREFIX", default_value = "none")]
     ipv4: String,
@@ -199,6 +292,9 @@ struct Dot1xKeys {
     /// Give up after N failures in a row [default: 3]
     #[arg(long = "tries", value_name = "N")]
     auth_tries: Option<String>,
+    /// Authenticate again this long after each time [default: when the authenticator asks]
+    #[arg(long = "again", value_name = "TIME")]
+    auth_again: Option<String>,
     /// Log off at the end of the run
     #[arg(long = "logoff")]
     release: bool,
@@ -270,6 +366,9 @@ struct Dhcp6Keys {
     /// Repeat a message for the first time after TIME; it doubles each time [default: 1s]
     #[arg(long, value_name = "TIME")]
     retry: Option<String>,
+    /// Let the link of each host fail for a moment at this interval; it then confirms its address
+    #[arg(long = "flap", value_name = "TIME")]
+    link_flap: Option<String>,
     /// Give up after N messages without an answer [default: 5]
     #[arg(long, value_name = "N")]
     tries: Option<String>,
@@ -294,13 +393,20 @@ struct NdKeys {
     /// Examine an address N times before its use [default: 1]
     #[arg(long, value_name = "N")]
     dad: Option<String>,
+    /// Answer datagrams to closed ports with errors of ICMPv6
+    #[arg(long)]
+    icmp_errors: bool,
 }
 
 #[derive(Debug, clap::Args)]
 struct ArpKeys {
-    /// Give the first host this address, and each further one the next: 10.0.0.2/16
-    #[arg(long = "address", value_name = "IP/PREFIX")]
+    /// Give the first host this address, and each further one the next: 10.0.0.2/16; or let hosts
+    /// choose link-local addresses (RFC 3927)
+    #[arg(long = "address", value_name = "IP/PREFIX|link-local")]
     ipv4: String,
+    /// Answer datagrams to closed ports with errors of ICMP
+    #[arg(long)]
+    icmp_errors: bool,
     /// Start N hosts per second [default: all at once]
     #[arg(long = "rate", value_name = "N")]
     setup: Option<String>,
@@ -385,7 +491,10 @@ pub fn hosts(args: &Args) -> Result<ExitCode, Error> {
         What::Ping(of) => ("ping", &of.keys.arguments, &of.common),
         What::Igmp(of) => ("igmp", &of.keys.arguments, &of.common),
         What::Lldp(of) => ("lldp", &of.keys.arguments, &of.common),
+        What::Cdp(of) => ("cdp", &of.keys.arguments, &of.common),
+        What::Dns(of) => ("dns", &of.keys.arguments, &of.common),
         What::Dot1x(of) => ("dot1x", &of.keys.arguments, &of.common),
+        What::Show(args) => return server::show(args),
     };
     let mut arguments = [&arguments[..], &common.keys.arguments].concat();
     // A default of a command is an argument, too, because its key has another default.
@@ -397,8 +506,14 @@ pub fn hosts(args: &Args) -> Result<ExitCode, Error> {
         What::Lldp(of) => {
             &[("lldp", "--interval", &of.keys.args.lldp), ("ipv4", "--address", &of.keys.args.ipv4)]
         }
-        What::Dot1x(of) => &[("ipv4", "--address", &of.keys.args.ipv4), ("auth", "dot1x", "md5")],
-        What::Dhcp(_) | What::Arp(_) | What::Igmp(_) => &[],
+        What::Cdp(of) => {
+            &[("cdp", "--interval", &of.keys.args.cdp), ("ipv4", "--address", &of.keys.args.ipv4)]
+        }
+        What::Dot1x(of) => {
+            let args = &of.keys.args;
+            &[("ipv4", "--address", &args.ipv4), ("auth", "--method", &args.auth)]
+        }
+        What::Dhcp(_) | What::Arp(_) | What::Igmp(_) | What::Dns(_) | What::Show(_) => &[],
     };
     for (key, name, text) in defaults {
         if arguments.iter().all(|argument| argument.key != *key) {

@@ -14,6 +14,13 @@ pub enum Command {
     Top(Ignored),
 }
 
+/// Arguments of `squall hosts show`.
+pub type ShowArgs = Ignored;
+
+pub fn show(_: &ShowArgs) -> Result<ExitCode, Error> {
+    Err(lacks("hosts show", "server"))
+}
+
 pub fn run(command: &Command) -> Result<ExitCode, Error> {
     let name = match command {
         Command::Serve(_) => "serve",

@@ -15,6 +15,7 @@ pub fn python(profile: &Profile) -> String {
         ("replay", "replays", "Replay"),
         ("attack", "attacks", "Attack"),
         ("host", "hosts", "HostGroup"),
+        ("router", "routers", "Router"),
     ];
     let lists: Vec<_> = lists
         .iter()

@@ -150,6 +150,7 @@ fn run(what: &str, arrival: Arrival, life: &str, answer: u64, seconds: u64) -> f
         streams: Vec::new(),
         replays: Vec::new(),
         hosts: Vec::new(),
+        routers: Vec::new(),
         flows: Some(Arc::new(flows)),
         afters: Vec::new(),
         workers: vec![PlanWorker { tx: vec![(0, 0), (1, 0)], rx: vec![(0, 0), (1, 0)], cpu: None }],

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use squall_flows::{Ignored, Load};
+use squall_flows::{Ignored, Interface, Load};
 use squall_plan::{Part, PlanStream};
 use squall_port::CommonClock;
 use squall_profile::Stop;
@@ -31,6 +31,8 @@ pub(crate) enum Action {
     Replace(Content),
     /// Flows ignore frames from these senders.
     Ignore(Arc<Ignored>),
+    /// Flows of a port have these interfaces.
+    Interfaces(usize, Arc<[Interface]>),
     /// Moves the end of the run; the limit counts from the run's start.
     Limit(Stop),
     /// Sets the clock that stamps frames.

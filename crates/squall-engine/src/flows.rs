@@ -4,7 +4,7 @@
 //! into the port's slots. Receiving comes first, because open flows must end before more begin: an
 //! excessive load then delays arrivals (counted as late), but does not reduce throughput.
 
-use std::{collections::VecDeque, ops::Range};
+use std::collections::{BTreeSet, VecDeque};
 
 use squall_flows::{
     FlowHint, FrameOutput, FrameOwner, Load, LoadError, OpenFlow, ReceiveOffloads, Role, Side,
@@ -21,7 +21,7 @@ use crate::{
     hosts::HostTables,
     output::{FrameMaker, Output, Room, Wire},
     relay::Relay,
-    sink::{Frames, Shown, Sink},
+    sink::{Frames, Shown, Sink, Wanted},
     source::{LATER, Outlets, Rest, SLIP, Source, Turn, pass},
     transmit::OVERTIME,
 };
@@ -58,17 +58,20 @@ pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
             .map(|range| range.first()..=range.last())
     };
     // Tunneled packets are addressed to the tunnel's local end.
-    let ends = side.network.wraps.iter().filter_map(|wrap| match *wrap {
+    let wraps = || side.network.all_wraps().flatten();
+    let ends = wraps().filter_map(|wrap| match *wrap {
         Wrap::Gre { local, .. } | Wrap::Vxlan { local, .. } | Wrap::GtpU { local, .. } => {
-            Some(local..=local)
+            Some(local)
         }
         Wrap::Vlan { .. } | Wrap::Mpls { .. } => None,
     });
+    // Each end once, because all clients of a gateway may have the same.
+    let local = ends.collect::<BTreeSet<_>>().into_iter().map(|local| local..=local);
     Hosts {
-        shared: !plan.only_flows() || plan.hosts_on(side.port).next().is_some(),
+        shared: !plan.only_flows() || plan.has_hosts(side.port),
         workers: plan.players(side.port).count() as u32,
-        addresses: load.templates.iter().enumerate().flat_map(addresses_of).chain(ends).collect(),
-        labels: side.network.wraps.iter().any(|wrap| matches!(wrap, Wrap::Mpls { .. })),
+        addresses: load.templates.iter().enumerate().flat_map(addresses_of).chain(local).collect(),
+        labels: wraps().any(|wrap| matches!(wrap, Wrap::Mpls { .. })),
     }
 }
 
@@ -497,6 +500,10 @@ impl Source for Player {
                 return u64::from(!self.ports.is_empty());
             }
             Action::Ignore(senders) => each(&|side, _| side.ignore(senders)),
+            Action::Interfaces(port, interfaces) => {
+                let own = self.ports.iter_mut().filter(|own| own.port == *port);
+                own.for_each(|own| own.side.set_interfaces(interfaces));
+            }
             Action::Stop => self.stop(turn.watch),
             _ => {}
         }
@@ -533,7 +540,11 @@ impl Source for Player {
         into.acts |= self.ports.iter().any(|port| !port.clients && port.side.acts());
     }
 
-    fn show(&self, now: Nanos, records: Range<u32>) -> Option<Shown> {
+    fn show(&self, now: Nanos, wanted: &Wanted) -> Option<Shown> {
+        if !wanted.is::<OpenFlows>() {
+            return None;
+        }
+        let records = &wanted.records;
         let now = if self.clock == Clock::Virtual { self.virtual_now } else { now };
         let mut open = OpenFlows::default();
         for port in &self.ports {

@@ -1,10 +1,13 @@
-//! Groups of hosts as a source: a worker starts them, runs their timers, and sends their frames.
+//! Groups of hosts, and links to routers, as a source: a worker starts the hosts, runs their timers,
+//! and sends the frames of both.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, ops::Range, sync::Arc};
 
-use squall_host::{FrameQueue, GroupSettings, GroupStatistics, HostGroup, HostTable};
-use squall_plan::{Plan, PlanHosts, SourceId};
-use squall_port::{PortFacts, Timestamps};
+use squall_host::{
+    FrameQueue, GroupSettings, GroupStatistics, HostEvent, HostGroup, HostTable, HostView,
+};
+use squall_plan::{Plan, PlanHosts, PlanRouter, SourceId};
+use squall_port::{FrameLink, PortFacts, Timestamps};
 use squall_units::{Cut, Nanos, Picos};
 
 use crate::{
@@ -12,9 +15,10 @@ use crate::{
     clock::{Stalls, Watch},
     command::{Action, Command},
     output::{FrameMaker, Output, Room},
-    sink::{Frames, Sink},
+    routers::RouterEnd,
+    sink::{Frames, Shown, Sink, Wanted},
     source::{LATER, Outlets, Rest, SLIP, Source, Turn, pass},
-    supervisor::END_OF_TIME,
+    supervisor::{END_OF_TIME, Running},
 };
 
 /// Results of a group of hosts.
@@ -25,9 +29,64 @@ pub struct HostStats {
     pub statistics: GroupStatistics,
 }
 
+/// Some hosts of a run.
+#[derive(Clone, Debug, Default)]
+pub struct SeenHosts {
+    /// The start of the run. Times of hosts are on the same clock, less the lag of their port.
+    pub start: Nanos,
+    /// Each host with the number of its group in the plan.
+    pub hosts: Vec<(usize, HostView)>,
+}
+
+/// The last events of one host.
+#[derive(Clone, Debug)]
+pub struct SeenLog {
+    pub start: Nanos,
+    pub group: usize,
+    pub host: HostView,
+    /// Oldest first.
+    pub events: Vec<HostEvent>,
+    /// Since when the log of the group has all events; `None`: it is empty.
+    pub since: Option<Nanos>,
+    /// Whether events before that are lost.
+    pub is_full: bool,
+}
+
+/// Maximum number of hosts per answer: one takes some 100 us, in which the worker does not receive.
+const HOSTS_AT_ONCE: usize = 1024;
+
+/// Number of the first host of each group of `plan`, if the hosts of all groups are counted
+/// together.
+fn first_hosts(plan: &Plan) -> Vec<u32> {
+    let counts = plan.hosts.iter().map(|group| group.settings.count);
+    counts.scan(0, |next, count| Some(std::mem::replace(next, *next + count))).collect()
+}
+
+/// Calls `with` with the hosts whose numbers are in `range`, in parts and in order. Hosts are
+/// counted over all groups of the plan. Hosts of other nodes are missing.
+pub fn hosts(running: &Running, range: Range<usize>, mut with: impl FnMut(SeenHosts)) {
+    for from in range.clone().step_by(HOSTS_AT_ONCE) {
+        let to = (from + HOSTS_AT_ONCE).min(range.end);
+        let parts: Vec<SeenHosts> = running.show(&(from as u32..to as u32));
+        let start = parts.first().map_or(Nanos::ZERO, |part| part.start);
+        let mut hosts: Vec<_> = parts.into_iter().flat_map(|part| part.hosts).collect();
+        hosts.sort_by_key(|(group, host)| (*group, host.number));
+        with(SeenHosts { start, hosts });
+    }
+}
+
+/// The last events of host number `host` of a group; `None`: this node has no such host.
+pub fn host_log(running: &Running, group: usize, host: u32) -> Option<SeenLog> {
+    let at = first_hosts(running.plan()).get(group)?.checked_add(host)?;
+    running.show::<SeenLog>(&(at..at + 1)).into_iter().find(|seen| seen.group == group)
+}
+
 /// The groups from whose hosts other sources send, by their numbers in the plan. All workers of a
 /// run have the same tables.
 pub(crate) type HostTables = Arc<[Option<Arc<HostTable>>]>;
+
+/// The links to the routers of a plan, by number. The worker with the router takes its link.
+pub type RouterLinks = Vec<Option<Box<dyn FrameLink>>>;
 
 /// The tables for `plan`.
 pub(crate) fn tables(plan: &Plan) -> HostTables {
@@ -41,7 +100,7 @@ pub(crate) fn tables(plan: &Plan) -> HostTables {
     plan.hosts.iter().enumerate().map(table).collect()
 }
 
-/// The groups of hosts of a worker.
+/// The groups of hosts and the routers of a worker.
 pub(crate) struct Hosts {
     clock: Clock,
     ports: Vec<HostPort>,
@@ -56,13 +115,19 @@ pub(crate) struct Hosts {
     /// ended.
     over: bool,
     tables: HostTables,
+    /// See [`first_hosts`].
+    first: Vec<u32>,
     /// On virtual time: the current time.
     virtual_now: Nanos,
 }
 
+/// A group with its number in the plan.
+type Numbered = (usize, HostGroup);
+
 struct HostPort {
     port: usize,
-    groups: Vec<(usize, HostGroup)>,
+    groups: Vec<Numbered>,
+    routers: Vec<RouterEnd>,
     frames: HostFrames,
     out: Output,
     /// The lag of the port's traffic clock in this turn, and the traffic time.
@@ -97,12 +162,19 @@ impl Hosts {
             stopped: false,
             over: false,
             tables,
+            first: first_hosts(plan),
             virtual_now: Nanos::ZERO,
         }
     }
 
     /// Adds the groups of a port that has an outlet on this worker.
-    pub fn add(&mut self, plan: &Plan, port: usize, facts: &PortFacts, outlets: &mut Outlets) {
+    pub fn add(
+        &mut self,
+        plan: &Plan,
+        (port, facts): (usize, &PortFacts),
+        links: &mut RouterLinks,
+        outlets: &mut Outlets,
+    ) {
         let Some(member) = outlets.join(port) else { return };
         // Timers run before it is known which frames they will cause, so the turn as a whole is
         // paced.
@@ -118,12 +190,18 @@ impl Hosts {
                 }
             })
             .collect();
+        let router = |(number, of): (usize, &PlanRouter)| {
+            let link = links.get_mut(number)?.take()?;
+            Some(RouterEnd::new(number, of.settings.mac, link))
+        };
+        let routers = plan.routers_on(port).filter_map(router).collect();
         self.asks |= groups.iter().any(|(_, group)| !group.settings().only_answers());
         let longest = plan.ports[port].max_frame as usize;
         let counters = PortTx { port, source: SourceId::HOSTS, ..PortTx::default() };
         self.ports.push(HostPort {
             port,
             groups,
+            routers,
             frames: HostFrames::default(),
             out: Output::new(member, facts, longest, counters),
             lag: Nanos::ZERO,
@@ -176,7 +254,9 @@ impl Hosts {
                 }
                 _ => due,
             });
-            own.into_iter().chain(port.held.front().map(|held| held.0)).min()
+            let polls = port.routers.iter().filter(|router| router.is_open());
+            let polls = polls.map(|router| router.poll).filter(|_| port.out.has_room());
+            own.into_iter().chain(port.held.front().map(|held| held.0)).chain(polls).min()
         };
         let next = self.ports.iter().filter_map(due).min();
         if self.stopped || self.over || !self.has_end() {
@@ -188,6 +268,20 @@ impl Hosts {
 
     fn is_full(&self) -> bool {
         self.ports.iter().any(|port| port.out.is_full())
+    }
+
+    /// Each group with a host whose number is in `range`, and those of its hosts.
+    fn groups_in(
+        &self,
+        range: &Range<u32>,
+    ) -> impl Iterator<Item = (&HostPort, &Numbered, Range<u32>)> {
+        let all = self.ports.iter().flat_map(|port| port.groups.iter().map(move |of| (port, of)));
+        all.filter_map(|(port, of)| {
+            let (first, count) = (self.first[of.0], of.1.settings().count);
+            let from = range.start.saturating_sub(first);
+            let to = range.end.saturating_sub(first).min(count);
+            (from < to).then_some((port, of, from..to))
+        })
     }
 }
 
@@ -210,6 +304,10 @@ impl Source for Hosts {
             if port.out.has_room() {
                 for (_, group) in &mut port.groups {
                     moved |= group.advance(traffic, &mut port.frames.queue);
+                }
+                // A daemon never stops to send, and the run would not end.
+                for router in port.routers.iter_mut().filter(|_| !self.stopped) {
+                    moved |= router.read(now, &mut port.frames.queue);
                 }
             }
             let lag = port.lag;
@@ -311,11 +409,39 @@ impl Source for Hosts {
                     statistics: of.statistics(full),
                 }),
             );
+            into.routers.extend(port.routers.iter().map(|router| router.stats.clone()));
         }
     }
 
     fn counters(&self, into: &mut Counters) {
         into.tx.extend(self.ports.iter().map(|port| port.out.counters.sent()));
+    }
+
+    fn show(&self, now: Nanos, wanted: &Wanted) -> Option<Shown> {
+        let now = if self.clock == Clock::Virtual { self.virtual_now } else { now };
+        let start = self.clock.instant(Picos(0));
+        if wanted.is::<SeenHosts>() {
+            let mut seen = SeenHosts { start, hosts: Vec::with_capacity(wanted.records.len()) };
+            for (port, (number, group), hosts) in self.groups_in(&wanted.records) {
+                let at = port.traffic(now);
+                let views = hosts.filter_map(|host| group.view(host, at));
+                seen.hosts.extend(views.map(|host| (*number, host)));
+            }
+            return Some(Box::new(seen));
+        }
+        if wanted.is::<SeenLog>() {
+            let (port, (number, group), hosts) = self.groups_in(&wanted.records).next()?;
+            let log = group.log();
+            return Some(Box::new(SeenLog {
+                start,
+                group: *number,
+                host: group.view(hosts.start, port.traffic(now))?,
+                events: log.of(hosts.start).copied().collect(),
+                since: log.since(),
+                is_full: log.is_full(),
+            }));
+        }
+        None
     }
 
     fn sink(&mut self, port: usize) -> Option<&mut dyn Sink> {
@@ -374,8 +500,10 @@ impl HostPort {
                 self.traffic(time)
             }
         };
-        let Self { groups, frames: HostFrames { queue, .. }, .. } = self;
-        groups.iter_mut().fold(false, |any, (_, group)| group.receive(at, octets, queue) | any)
+        let Self { groups, routers, frames: HostFrames { queue, .. }, .. } = self;
+        let routed =
+            routers.iter_mut().fold(false, |any, one| one.receive(octets.0, octets.1) | any);
+        groups.iter_mut().fold(routed, |any, (_, group)| group.receive(at, octets, queue) | any)
     }
 
     /// Shows a frame of a stream to groups that measure the reception of multicast groups.
@@ -403,7 +531,7 @@ impl FrameMaker for HostFrames {
     fn fill(&mut self, _now: Nanos, lag: Nanos, room: &mut Room<'_>) {
         while let Some((frame, due)) = self.queue.first() {
             if frame.len() <= room.longest() {
-                room.due = due + lag;
+                room.due = Nanos(due.0.saturating_add(lag.0));
                 let Some(slot) = room.frame(frame.len(), Cut::WHOLE) else { return };
                 slot.copy_from_slice(frame);
             } else {

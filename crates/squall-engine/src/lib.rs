@@ -20,6 +20,7 @@ mod pacing;
 mod receiving;
 mod relay;
 mod replay;
+mod routers;
 mod sink;
 mod source;
 mod streams;
@@ -31,12 +32,13 @@ mod worker;
 pub use clock::{Clock, Stalls};
 pub use flows::{FlowStats, open_flows};
 pub use generate::can_be_generated;
-pub use hosts::HostStats;
+pub use hosts::{HostStats, RouterLinks, SeenHosts, SeenLog, host_log, hosts};
 pub use idle::Precision;
 pub use pacing::PortPacing;
 pub use receiving::{PortRx, QueueCounters, ReceivedFlows};
 pub use replay::Replayed;
-pub use sink::{Frames, MakeSink, Shown, Sink};
+pub use routers::RouterStats;
+pub use sink::{Frames, MakeSink, Shown, Sink, Wanted};
 pub use squall_measure::Measure;
 pub use supervisor::{
     EngineError, LinkChanges, Outcome, Ready, Running, Settings, Take, ready, start,

@@ -1,13 +1,11 @@
 //! A receive queue: its frames and their counters.
 
-use std::ops::Range;
-
 use squall_measure::{FlowCount, Receiver, StreamCounters, track::Key};
 use squall_port::{CommonClock, RxQueue};
 use squall_units::Nanos;
 
 use crate::{
-    sink::{Frames, Room, Shown, Sink},
+    sink::{Frames, Room, Shown, Sink, Wanted},
     source::Source,
 };
 
@@ -192,8 +190,8 @@ impl Receiving {
         all
     }
 
-    pub fn show(&self, records: &Range<u32>) -> impl Iterator<Item = Shown> {
-        self.sinks.iter().filter_map(|sink| sink.show(records.clone()))
+    pub fn show(&self, wanted: &Wanted) -> impl Iterator<Item = Shown> {
+        self.sinks.iter().filter_map(|sink| sink.show(wanted))
     }
 
     /// Returns the final counters and adds the sinks' values to `left`.

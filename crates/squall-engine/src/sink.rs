@@ -13,7 +13,11 @@
 //! ports with hosts it measures after they have claimed their frames ([`Sink::take_rest`]), because
 //! gaps between frames are only right in the order of arrival.
 
-use std::{any::Any, ops::Range, sync::Arc};
+use std::{
+    any::{Any, TypeId},
+    ops::Range,
+    sync::Arc,
+};
 
 use squall_measure::{Measure, Receiver};
 use squall_plan::Plan;
@@ -28,6 +32,26 @@ use crate::{
 
 /// A value from a source or a sink. Workers forward it without knowing its type.
 pub type Shown = Box<dyn Any + Send>;
+
+/// A question to sources and sinks for values of one type. Only those that have such values answer:
+/// the others would copy theirs for nothing, and their worker does not receive meanwhile.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    what: TypeId,
+    /// The records to show, by their numbers.
+    pub records: Range<u32>,
+}
+
+impl Wanted {
+    pub fn new<T: Any>(records: Range<u32>) -> Self {
+        Self { what: TypeId::of::<T>(), records }
+    }
+
+    /// Whether values of type `T` are asked for.
+    pub fn is<T: Any>(&self) -> bool {
+        self.what == TypeId::of::<T>()
+    }
+}
 
 /// Takes received frames: a filter, a capture, a measurement, hosts. A worker calls each sink once
 /// per batch, because a dynamic call per frame would cost too much.
@@ -64,8 +88,8 @@ pub trait Sink {
     /// Adds its counters only.
     fn counters(&self, _into: &mut QueueCounters) {}
 
-    /// Returns a value for display during the run, limited to the records with these numbers.
-    fn show(&self, _records: Range<u32>) -> Option<Shown> {
+    /// Returns a value for display during the run.
+    fn show(&self, _wanted: &Wanted) -> Option<Shown> {
         None
     }
 
@@ -265,7 +289,11 @@ impl Sink for Measurement {
     }
 
     /// The flows with these numbers; `None`: flows are not measured.
-    fn show(&self, records: Range<u32>) -> Option<Shown> {
+    fn show(&self, wanted: &Wanted) -> Option<Shown> {
+        if !wanted.is::<QueueFlows>() {
+            return None;
+        }
+        let records = &wanted.records;
         let flows = self.seen.flows.as_deref()?;
         Some(Box::new(QueueFlows {
             port: self.port,

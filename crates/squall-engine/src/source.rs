@@ -3,7 +3,7 @@
 //! A worker has one list of [`Source`]s. In each turn every source sends its due frames through the
 //! ports' [`Outlet`]s, which sources share. Receivers of frames are in [`crate::sink`].
 
-use std::{io, ops::Range, sync::Arc};
+use std::{io, sync::Arc};
 
 use squall_plan::Part;
 use squall_port::{CommonClock, Link, LinkState, SendError, TxBatch, TxOutcome, TxQueue};
@@ -18,7 +18,7 @@ use crate::{
     clock::{Stalls, Watch},
     command::Command,
     pacing::PortPace,
-    sink::{Shown, Sink},
+    sink::{Shown, Sink, Wanted},
 };
 
 /// A frame whose timestamp is further in the future than this is held until then. Smaller
@@ -109,8 +109,8 @@ pub(crate) trait Source {
     /// Adds its counters only.
     fn counters(&self, into: &mut Counters);
 
-    /// Returns a value for display while it runs, limited to the records with these numbers.
-    fn show(&self, _now: Nanos, _records: Range<u32>) -> Option<Shown> {
+    /// Returns a value for display while it runs.
+    fn show(&self, _now: Nanos, _wanted: &Wanted) -> Option<Shown> {
         None
     }
 

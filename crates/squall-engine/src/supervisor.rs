@@ -15,7 +15,7 @@ use std::{
 };
 
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
-use squall_flows::{Arrival, Ignored, Load, Target};
+use squall_flows::{Arrival, Ignored, Interface, Load, Target};
 use squall_measure::{Measure, flow::Link};
 use squall_plan::{Change, Part, Placement, Plan, PlanFlows, PlanStream};
 use squall_port::{
@@ -34,13 +34,13 @@ use crate::{
     cut::Cutter,
     flows::{self, Player},
     generate::{Driver, one_kind},
-    hosts::{HostTables, Hosts, tables},
+    hosts::{HostTables, Hosts, RouterLinks, tables},
     idle::{Idle, Precision, Sleeper},
     pacing::{PortPace, PortPacing},
     receiving::{Inflow, QueueFlows, ReceivedFlows, Receiving},
     relay::{Relay, relays},
     replay::{Feed, Replayer},
-    sink::{self, MakeSink, Shown},
+    sink::{self, MakeSink, Shown, Wanted},
     source::{Budget, Outlet, Outlets, Source},
     streams::Streams,
     worker::{Message, Waker, Worker},
@@ -287,7 +287,7 @@ pub fn start(
     settings: Settings,
     readers: Vec<Reader>,
 ) -> Result<Running, EngineError> {
-    Ok(ready(plan, ports, settings, readers)?.go(None))
+    Ok(ready(plan, ports, settings, readers, Vec::new())?.go(None))
 }
 
 /// A prepared run: queues are open, and workers wait for the start.
@@ -339,6 +339,7 @@ pub fn ready(
     mut ports: Vec<Box<dyn Port>>,
     settings: Settings,
     readers: Vec<Reader>,
+    links: RouterLinks,
 ) -> Result<Ready, EngineError> {
     let leaving = plan.replays.iter().filter(|replay| replay.is_here()).count();
     assert_eq!(readers.len(), leaving, "each replay that leaves here has its reader");
@@ -384,6 +385,7 @@ pub fn ready(
     let mut waiting = Vec::new();
     let tables = tables(&running.plan);
     let mut readers = readers.into_iter();
+    let mut links = links;
     let has = |replay: &squall_plan::PlanReplay| replay.is_here().then(|| readers.next()).flatten();
     let mut readers: Vec<_> = running.plan.replays.iter().map(has).collect();
     for index in 0..running.plan.workers.len() {
@@ -396,7 +398,12 @@ pub fn ready(
         let relays = std::mem::take(&mut relays[index]);
         let afters = running.afters.clone().map(Waiting::new);
         let (waker, tables) = (wakers[index].clone(), tables.clone());
-        let inputs = WorkerInputs { waker, feeds, relays, waiting: afters, tables };
+        let sends = |port: usize| running.plan.workers[index].tx.iter().any(|tx| tx.0 == port);
+        let of_worker = |(number, link): (usize, &mut Option<_>)| {
+            link.take_if(|_| sends(running.plan.routers[number].port))
+        };
+        let links = links.iter_mut().enumerate().map(of_worker).collect();
+        let inputs = WorkerInputs { waker, feeds, relays, waiting: afters, tables, links };
         match running.spawn_worker(index, inputs, reply.clone()) {
             Ok(begin) => waiting.push(begin),
             Err(error) => {
@@ -420,6 +427,8 @@ struct WorkerInputs {
     waiting: Option<Waiting>,
     /// Hosts from which other sources send.
     tables: HostTables,
+    /// Links to the routers of its ports.
+    links: RouterLinks,
 }
 
 /// Everything a worker needs to start, except its queues and the clock.
@@ -477,7 +486,7 @@ impl Queues {
             let link = ports[port].link();
             let pace = paces[port].clone();
             queues.outlets.add(Outlet::new(port, tx, link, facts.batch, facts.ahead, pace));
-            if plan.plays_flows(port) || plan.hosts_on(port).next().is_some() {
+            if plan.plays_flows(port) || plan.has_hosts(port) {
                 queues.facts.push((port, ports[port].facts().clone()));
             }
         }
@@ -489,7 +498,7 @@ impl WorkerSetup {
     /// Call on the worker's thread, because the kernel keeps timer slack per thread.
     fn worker(self, cpu: Option<u32>, queues: Queues, clock: Clock) -> Worker {
         let Self { index, plan, settings, mailbox, sent_all, inputs } = self;
-        let WorkerInputs { waker, feeds, mut relays, waiting, tables } = inputs;
+        let WorkerInputs { waker, feeds, mut relays, waiting, tables, mut links } = inputs;
         let Queues { rx, mut outlets, drivers, facts } = queues;
         let stop = plan.watched();
         let common = match clock {
@@ -526,12 +535,11 @@ impl WorkerSetup {
             let awaited = is_awaited(&plan, Part::Replay(number));
             sources.push(Box::new(replayer.awaited(awaited)));
         }
-        let hosted: Vec<_> =
-            facts.iter().filter(|(port, _)| plan.hosts_on(*port).next().is_some()).collect();
+        let hosted: Vec<_> = facts.iter().filter(|(port, _)| plan.has_hosts(*port)).collect();
         if !hosted.is_empty() {
             let mut hosts = Hosts::new(clock, &plan, tables.clone());
             for (port, facts) in hosted {
-                hosts.add(&plan, *port, facts, &mut outlets);
+                hosts.add(&plan, (*port, facts), &mut links, &mut outlets);
             }
             sources.push(Box::new(hosts));
         }
@@ -795,13 +803,18 @@ impl Running {
     /// The display values of type `T` of all sources and sinks, limited to the records with these
     /// numbers.
     pub fn show<T: Any>(&self, records: &Range<u32>) -> Vec<T> {
-        let shown = self.ask(|reply| Message::Show(records.clone(), reply));
+        let shown = self.ask(|reply| Message::Show(Wanted::new::<T>(records.clone()), reply));
         shown.into_iter().flatten().filter_map(of_type).collect()
     }
 
     /// Makes all flows ignore frames from these senders: they get no answer.
     pub fn ignore(&self, senders: Ignored) {
         self.broadcast(Command::to_all(Action::Ignore(Arc::new(senders))));
+    }
+
+    /// Replaces the interfaces of the flows on a port that has some.
+    pub fn set_interfaces(&self, port: usize, interfaces: Vec<Interface>) {
+        self.broadcast(Command::to_all(Action::Interfaces(port, interfaces.into())));
     }
 
     fn ask<T>(&self, message: impl Fn(mpsc::Sender<T>) -> Message) -> Vec<T> {

@@ -4,7 +4,6 @@
 use std::{
     collections::BTreeMap,
     io,
-    ops::Range,
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
@@ -31,7 +30,8 @@ use crate::{
     hosts::HostStats,
     idle::{Idle, Needs, Sleeper},
     receiving::{Inflow, PortRx, QueueCounters, Receiving},
-    sink::Shown,
+    routers::RouterStats,
+    sink::{Shown, Wanted},
     source::{Budget, Outlets, Rest, Source, Turn, earlier_of_others},
     supervisor::end_of,
 };
@@ -111,6 +111,7 @@ pub struct Snapshot {
     pub rx: Vec<PortRx>,
     pub flows: Vec<FlowStats>,
     pub hosts: Vec<HostStats>,
+    pub routers: Vec<RouterStats>,
     /// The worker's own thread, then those that generate frames for it.
     pub threads: Vec<ThreadLoad>,
 }
@@ -160,8 +161,8 @@ pub(crate) enum Message {
     Counters(Reply<Counters>),
     /// The flag: whether to include histograms.
     Snapshot(bool, Reply<Snapshot>),
-    /// Display values of sources and sinks, limited to the records with these numbers.
-    Show(Range<u32>, Reply<Vec<Shown>>),
+    /// Display values of sources and sinks.
+    Show(Wanted, Reply<Vec<Shown>>),
     /// Ends the worker, which returns its counters.
     Finish,
 }
@@ -546,10 +547,10 @@ impl Worker {
                 Message::Counters(reply) => {
                     let _ = reply.send(self.counters());
                 }
-                Message::Show(records, reply) => {
+                Message::Show(wanted, reply) => {
                     let sources = self.sources.iter();
-                    let sources = sources.filter_map(|source| source.show(now, records.clone()));
-                    let sinks = self.rx.iter().flat_map(|rx| rx.show(&records));
+                    let sources = sources.filter_map(|source| source.show(now, &wanted));
+                    let sinks = self.rx.iter().flat_map(|rx| rx.show(&wanted));
                     let _ = reply.send(sources.chain(sinks).collect());
                 }
                 Message::Finish => self.finish(now),

@@ -32,7 +32,7 @@ pub use load::{
     Arrival, Cps, DRAIN, Ends, Limits, Load, LoadError, MAX_DELAY, MAX_PAIRS, Spacing, Target,
     Template, Think,
 };
-pub use network::{Network, NextHop, Wrap};
+pub use network::{GTPU_PORT, Interface, InterfaceOf, Network, NextHop, Wrap};
 pub use pool::{AddrRange, MAX_ADDRESSES, Order, PORTS, Pool, PoolError, Tuples};
 pub use script::{Conversation, Script};
 pub use side::{FLOWS, FrameOutput, OpenFlow, Part, ReceiveOffloads, Role, Side, SideSettings};

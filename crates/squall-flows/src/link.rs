@@ -1,12 +1,15 @@
 //! Converts packets to frames and back: MAC addresses, tags, tunnels, and a host's ARP, neighbor
 //! discovery and echo replies.
 
+mod interfaces;
+
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
 };
 
+use interfaces::{Headers, Interfaces};
 use squall_bpf::owner;
 use squall_host::{
     Answer, Arp, BoundHost, HostTable, NeighborCache, NeighborMessage, echo_reply, is_of_a_flow,
@@ -19,7 +22,7 @@ use squall_wire::{
     tcp_flags::SYN,
 };
 
-use crate::{FrameOutput, LinkStatistics, Network, NextHop, Tuples, Wrap};
+use crate::{FrameOutput, GTPU_PORT, Interface, LinkStatistics, Network, NextHop, Tuples, Wrap};
 
 /// Frames that belong to no flow and get no reply, because another program communicates with their
 /// senders; and clients that begin no flow.
@@ -83,6 +86,8 @@ pub(crate) struct Link {
     /// tunnels in both directions.
     plain: Option<u64>,
     prefixes: Prefixes,
+    /// Addresses with headers of their own.
+    interfaces: Interfaces,
     /// Headers with the tags only, without the tunnel.
     outer: Prefixes,
     /// The local and remote ends of a tunnel.
@@ -174,7 +179,6 @@ const UDP: u8 = 17;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 const VXLAN_PORT: u16 = 4789;
-const GTPU_PORT: u16 = 2152;
 const BROADCAST: MacAddr = MacAddr([255; 6]);
 
 /// Direct-mapped, 10 bits of a hash. In larger pools addresses replace each other, which costs a
@@ -222,8 +226,6 @@ impl Link {
     /// Makes a link without addresses (see [`Link::add_pool`]); `part`: the part of the run, if
     /// there are several.
     pub fn new(network: &Network, part: Division) -> Self {
-        let tags = network.wraps.iter().copied().filter(|wrap| wrap.ends().is_none());
-        let outer: Vec<_> = tags.take_while(|wrap| matches!(wrap, Wrap::Vlan { .. })).collect();
         let fixed = match network.next_hop {
             NextHop::Mac(mac) => Some(mac),
             NextHop::Gateway { .. } | NextHop::OnLink => None,
@@ -233,9 +235,11 @@ impl Link {
             hosts: None,
             part,
             addresses: 0,
-            plain: (network.wraps.is_empty() && !network.cluster).then(|| number(network.mac)),
+            plain: (network.wraps.is_empty() && network.interfaces.is_empty() && !network.cluster)
+                .then(|| number(network.mac)),
             prefixes: Prefixes::new(network.mac, &network.wraps),
-            outer: Prefixes::new(network.mac, &outer),
+            interfaces: Interfaces::new(network),
+            outer: Prefixes::new(network.mac, &tags_of(&network.wraps)),
             ends: network.wraps.last().and_then(Wrap::ends),
             neighbors: NeighborCache::default(),
             hops: [fixed; 2],
@@ -314,6 +318,14 @@ impl Link {
         into.extend(lost);
     }
 
+    /// Replaces the interfaces. The link must have had some, so that their headers have room in its
+    /// frames and no frame takes the path of links without tags.
+    pub fn set_interfaces(&mut self, interfaces: &[Interface]) {
+        debug_assert!(self.plain.is_none(), "the link has interfaces from its start");
+        self.network.interfaces = interfaces.to_vec();
+        self.interfaces = Interfaces::new(&self.network);
+    }
+
     pub fn network(&self) -> &Network {
         &self.network
     }
@@ -361,7 +373,7 @@ impl Link {
     /// Whether code that knows only Ethernet, IP and TCP, such as a port's GSO, can segment the
     /// frames.
     pub fn is_plain(&self) -> bool {
-        self.network.wraps.is_empty()
+        self.network.is_plain()
     }
 
     /// The index of an address among the side's addresses.
@@ -370,13 +382,36 @@ impl Link {
         self.pools.iter().find_map(|pool| Some(pool.first + pool.tuples.index_of(address)?))
     }
 
-    /// The MAC address of a local address.
+    /// The MAC address of a local address, for packets to `remote`.
     #[inline]
-    fn mac_of(&self, address: IpAddr) -> MacAddr {
+    fn mac_of(&self, local: IpAddr, remote: IpAddr) -> MacAddr {
+        self.mac_at(self.interfaces.find(local, remote), local)
+    }
+
+    /// The MAC address of a local address at an interface, if it has one.
+    #[inline]
+    fn mac_at(&self, interface: Option<&Headers>, local: IpAddr) -> MacAddr {
+        if let Some(mac) = interface.and_then(|headers| headers.mac) {
+            return mac;
+        }
         if !self.network.cluster {
             return self.network.mac;
         }
-        self.index_of(address).map_or(self.network.mac, |index| plus(self.network.mac, index))
+        self.index_of(local).map_or(self.network.mac, |index| plus(self.network.mac, index))
+    }
+
+    /// MAC address and headers of packets between two addresses; `outer`: from a tunnel's end.
+    fn headers(&self, (local, remote): (IpAddr, IpAddr), outer: bool) -> (MacAddr, &Prefixes) {
+        if outer {
+            let end = self.interfaces.of_end(local);
+            return match end {
+                Some(headers) => (headers.mac.unwrap_or(self.network.mac), &headers.outer),
+                None => (self.network.mac, &self.outer),
+            };
+        }
+        let interface = self.interfaces.find(local, remote);
+        let prefixes = interface.map_or(&self.prefixes, |headers| &headers.prefixes);
+        (self.mac_at(interface, local), prefixes)
     }
 
     #[inline]
@@ -384,6 +419,9 @@ impl Link {
         // Accepts group addresses, too, because ARP requests and neighbor solicitations are sent to
         // them.
         if mac == self.network.mac.0 || mac[0] & 1 == 1 {
+            return true;
+        }
+        if self.interfaces.has_mac(mac) {
             return true;
         }
         let index = |mac: &[u8; 6]| number(MacAddr(*mac)).wrapping_sub(number(self.network.mac));
@@ -566,7 +604,7 @@ impl Link {
             }
         };
         if (protocol == ICMPV6 || protocol == ICMP)
-            && self.host(frame, packet, &inside, destination)
+            && self.host(frame, packet, &inside, (source, destination))
         {
             return None;
         }
@@ -590,7 +628,7 @@ impl Link {
     #[inline]
     pub fn resolve_for(&mut self, now: Nanos, flow: &Tuple) -> Answer {
         match self.sender(flow.local) {
-            Sender::Pool => self.resolve(now, flow.remote),
+            Sender::Pool => self.resolve_from(now, flow.local, flow.remote),
             Sender::Host(host) => Answer::Mac(host.next_hop),
             Sender::Lost => Answer::Silent,
         }
@@ -601,9 +639,19 @@ impl Link {
         self.hosts.as_ref().map_or(Sender::Pool, |hosts| hosts.sender(local))
     }
 
+    /// As [`Link::resolve`], for packets from `local`, whose interface may have its own next hop.
+    #[inline]
+    pub fn resolve_from(&mut self, now: Nanos, local: IpAddr, remote: IpAddr) -> Answer {
+        let interface = self.interfaces.find(local, remote);
+        match interface.and_then(|headers| headers.next_hop) {
+            Some(mac) => Answer::Mac(mac),
+            None => self.resolve(now, remote),
+        }
+    }
+
     /// Returns the MAC address for packets to `remote`, or requests it.
     #[inline]
-    pub fn resolve(&mut self, now: Nanos, remote: IpAddr) -> Answer {
+    fn resolve(&mut self, now: Nanos, remote: IpAddr) -> Answer {
         if let Some(mac) = self.hops[usize::from(remote.is_ipv6())] {
             return Answer::Mac(mac);
         }
@@ -695,25 +743,27 @@ impl Link {
             match question {
                 Ok(IpAddr::V4(target)) => {
                     let Some(IpAddr::V4(sender)) = self.asker(true) else { continue };
-                    let mac = self.mac_of(sender.into());
+                    let ends = (sender.into(), target.into());
                     let request = Arp {
                         request: true,
-                        sender_mac: mac,
+                        sender_mac: self.mac_of(sender.into(), target.into()),
                         sender,
                         target_mac: MacAddr::default(),
                         target,
                     };
                     let outer = self.ends.is_some();
-                    if self.answer(outer, ARP, BROADCAST, mac, &request.octets()) {
+                    if self.answer(outer, ARP, BROADCAST, ends, &request.octets()) {
                         self.statistics.arp_requests_sent += 1;
                     }
                 }
                 Ok(IpAddr::V6(target)) => {
                     let Some(IpAddr::V6(source)) = self.asker(false) else { continue };
-                    let mac = self.mac_of(source.into());
+                    let ends = (source.into(), target.into());
+                    let mac = self.mac_of(source.into(), target.into());
                     let question = NeighborMessage::solicit(source, mac, target);
                     let outer = self.ends.is_some();
-                    if self.answer(outer, IPV6, solicited_node(target).1, mac, &question.octets()) {
+                    let to = solicited_node(target).1;
+                    if self.answer(outer, IPV6, to, ends, &question.octets()) {
                         self.statistics.nd_solicitations_sent += 1;
                     }
                 }
@@ -741,7 +791,10 @@ impl Link {
 
     fn is_local(&self, address: IpAddr, outer: bool) -> bool {
         match self.ends {
-            Some((local, _)) if outer => address == local,
+            Some((local, _)) if outer => {
+                address == local || self.interfaces.of_end(address).is_some()
+            }
+            None if outer => self.interfaces.of_end(address).is_some(),
             _ => self.is_home(address),
         }
     }
@@ -758,16 +811,16 @@ impl Link {
             self.learn(arp.sender.into(), arp.sender_mac);
         }
         if arp.request && self.is_local(arp.target.into(), outer) {
-            let mac = if outer { self.network.mac } else { self.mac_of(arp.target.into()) };
+            let ends = (arp.target.into(), arp.sender.into());
             let reply = Arp {
                 request: false,
-                sender_mac: mac,
+                sender_mac: self.headers(ends, outer).0,
                 sender: arp.target,
                 target_mac: arp.sender_mac,
                 target: arp.sender,
             };
             let to = MacAddr([frame[6], frame[7], frame[8], frame[9], frame[10], frame[11]]);
-            if self.answer(outer, ARP, to, mac, &reply.octets()) {
+            if self.answer(outer, ARP, to, ends, &reply.octets()) {
                 self.statistics.arp_requests_answered += 1;
             }
         } else if arp.request {
@@ -791,7 +844,7 @@ impl Link {
         frame: &[u8],
         packet: &[u8],
         inside: &Inside<'_>,
-        destination: IpAddr,
+        (source, destination): (IpAddr, IpAddr),
     ) -> bool {
         let to = MacAddr([frame[6], frame[7], frame[8], frame[9], frame[10], frame[11]]);
         if let Some(message) = NeighborMessage::parse(packet).filter(|_| inside.kind == IPV6) {
@@ -804,15 +857,11 @@ impl Link {
                 self.learn(speaker.into(), mac);
             }
             if message.solicitation && self.is_local(message.target.into(), inside.outer) {
-                let mac = if inside.outer {
-                    self.network.mac
-                } else {
-                    self.mac_of(message.target.into())
-                };
-                let (reply, unicast) = message.advertise(mac);
+                let ends = (message.target.into(), message.source.into());
+                let (reply, unicast) = message.advertise(self.headers(ends, inside.outer).0);
                 // Sent to all nodes (RFC 4861 §7.2.4) if the solicitation has no source address.
                 let to = if unicast { to } else { MacAddr([0x33, 0x33, 0, 0, 0, 1]) };
-                if self.answer(inside.outer, IPV6, to, mac, &reply.octets()) {
+                if self.answer(inside.outer, IPV6, to, ends, &reply.octets()) {
                     self.statistics.nd_solicitations_answered += 1;
                 }
             }
@@ -824,31 +873,30 @@ impl Link {
         let mut reply = self.unused.pop().unwrap_or_default();
         reply.clear();
         let is_echo = echo_reply(packet, &mut reply);
-        if is_echo {
-            let mac = if inside.outer { self.network.mac } else { self.mac_of(destination) };
-            if self.answer(inside.outer, inside.kind, to, mac, &reply) {
-                self.statistics.echoes_answered += 1;
-            }
+        if is_echo && self.answer(inside.outer, inside.kind, to, (destination, source), &reply) {
+            self.statistics.echoes_answered += 1;
         }
         self.unused.push(reply);
         is_echo
     }
 
-    /// Queues a packet from the host itself; false: the queue is full.
+    /// Queues a packet from the host itself, with its local and its remote address; false: the queue
+    /// is full.
     fn answer(
         &mut self,
         outer: bool,
         kind: u16,
         to: MacAddr,
-        from: MacAddr,
+        ends: (IpAddr, IpAddr),
         packet: &[u8],
     ) -> bool {
         if self.answers.len() >= MAX_ANSWERS {
             self.statistics.answers_dropped += 1;
             return false;
         }
-        let prefix = if outer { &self.outer } else { &self.prefixes }.of(kind);
         let mut frame = self.unused.pop().unwrap_or_default();
+        let (from, prefixes) = self.headers(ends, outer);
+        let prefix = prefixes.of(kind);
         frame.clear();
         frame.resize(prefix.octets.len() + packet.len(), 0);
         prefix.write(&mut frame, packet.len(), to, from);
@@ -920,21 +968,23 @@ impl Link {
         cut: Cut,
     ) -> Option<&'o mut [u8]> {
         let (local, remote) = (flow.local, flow.remote);
-        let (to, from) = match self.sender(local) {
-            Sender::Host(host) => (host.next_hop, host.mac),
+        let (to, host) = match self.sender(local) {
+            Sender::Host(host) => (host.next_hop, Some(host.mac)),
             Sender::Lost => {
                 self.statistics.address_lost += 1;
                 return Some(&mut self.scratch[..len]);
             }
             Sender::Pool => {
-                let Answer::Mac(to) = self.resolve(now, remote) else {
+                let Answer::Mac(to) = self.resolve_from(now, local, remote) else {
                     self.statistics.unresolved += 1;
                     return Some(&mut self.scratch[..len]);
                 };
-                (to, self.mac_of(local))
+                (to, None)
             }
         };
-        let prefix = if local.is_ipv4() { &self.prefixes.v4 } else { &self.prefixes.v6 };
+        let (own, prefixes) = self.headers((local, remote), false);
+        let from = host.unwrap_or(own);
+        let prefix = if local.is_ipv4() { &prefixes.v4 } else { &prefixes.v6 };
         let before = prefix.octets.len();
         if before + len > out.longest() {
             self.statistics.too_long += 1;
@@ -955,10 +1005,20 @@ impl Link {
             return Err(Lost::Foreign);
         }
         let kind = be16(frame, 12);
-        match &self.network.wraps[..] {
+        match self.wraps_of(kind, &frame[14..]) {
             [] => Ok(Inside { kind, payload: &frame[14..], outer: false }),
             wraps => self.unwrap_layers(kind, &frame[14..], wraps),
         }
+    }
+
+    /// The layers that a frame of the interface must have.
+    #[inline]
+    fn wraps_of(&self, kind: u16, rest: &[u8]) -> &[Wrap] {
+        if self.interfaces.is_empty() {
+            return &self.network.wraps;
+        }
+        let interface = self.interfaces.of_frame(kind, rest);
+        interface.map_or(&self.network.wraps, |headers| &headers.wraps)
     }
 
     fn unwrap_layers<'f>(
@@ -1076,30 +1136,42 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
             inside(be16(ethernet, 12), payload)
         }
         Wrap::GtpU { local_teid, .. } if protocol == UDP => {
-            let (header, mut rest) =
-                datagram(GTPU_PORT)?.split_first_chunk::<8>().ok_or(Lost::Malformed)?;
-            let teid = be32(header, 4);
-            // Version 1, protocol type GTP, message type G-PDU (3GPP TS 29.281 §5.1). The three
-            // optional fields are present if any of their flags is set.
-            if header[0] & 0xf0 != 0x30 || header[1] != 255 || teid != local_teid {
-                return Err(Lost::Foreign);
-            }
-            if header[0] & 7 != 0 {
-                let (optional, after) = rest.split_first_chunk::<4>().ok_or(Lost::Malformed)?;
-                rest = after;
-                let mut next = if header[0] & 4 != 0 { optional[3] } else { 0 };
-                while next != 0 {
-                    let words = usize::from(*rest.first().ok_or(Lost::Malformed)?) * 4;
-                    let extension =
-                        rest.get(..words).filter(|e| !e.is_empty()).ok_or(Lost::Malformed)?;
-                    next = extension[words - 1];
-                    rest = &rest[words..];
+            match unwrap_gtp(datagram(GTPU_PORT)?)? {
+                (teid, rest) if local_teid.is_none_or(|local| local == teid) => {
+                    inside(of_version(rest)?, rest)
                 }
+                _ => Err(Lost::Foreign),
             }
-            inside(of_version(rest)?, rest)
         }
         _ => Err(Lost::Foreign),
     }
+}
+
+/// The endpoint identifier and the packet of a G-PDU (3GPP TS 29.281 §5.1).
+fn unwrap_gtp(message: &[u8]) -> Result<(u32, &[u8]), Lost> {
+    let (header, mut rest) = message.split_first_chunk::<8>().ok_or(Lost::Malformed)?;
+    // Version 1, protocol type GTP, message type G-PDU. The three optional fields are present if
+    // any of their flags is set.
+    if header[0] & 0xf0 != 0x30 || header[1] != 255 {
+        return Err(Lost::Foreign);
+    }
+    if header[0] & 7 != 0 {
+        let (optional, after) = rest.split_first_chunk::<4>().ok_or(Lost::Malformed)?;
+        rest = after;
+        let mut next = if header[0] & 4 != 0 { optional[3] } else { 0 };
+        while next != 0 {
+            let words = usize::from(*rest.first().ok_or(Lost::Malformed)?) * 4;
+            let extension = rest.get(..words).filter(|e| !e.is_empty()).ok_or(Lost::Malformed)?;
+            next = extension[words - 1];
+            rest = &rest[words..];
+        }
+    }
+    Ok((be32(header, 4), rest))
+}
+
+/// The tags in front of a tunnel.
+fn tags_of(wraps: &[Wrap]) -> Vec<Wrap> {
+    wraps.iter().copied().take_while(|wrap| matches!(wrap, Wrap::Vlan { .. })).collect()
 }
 
 /// Converts the [`Cut`] of a packet to that of its frame, in which the packet starts after `before`
@@ -1158,7 +1230,8 @@ fn plus(base: MacAddr, index: u64) -> MacAddr {
 
 /// Number of octets in front of an IP packet.
 pub(crate) fn overhead(network: &Network) -> u32 {
-    Prefix::new(network.mac, &network.wraps, IPV4).octets.len() as u32
+    let of = |wraps: &[Wrap]| Prefix::new(network.mac, wraps, IPV4).octets.len();
+    network.all_wraps().map(of).max().unwrap_or(0) as u32
 }
 
 /// Headers in front of packets, by EtherType.
@@ -1272,7 +1345,9 @@ impl Prefix {
         let udp = (protocol == UDP).then_some(out.len());
         let mut gtp = None;
         // UDP checksums are zero, which RFC 7348 §5 and RFC 6935 permit for tunnels.
-        let ports = |port: u16| [port.to_be_bytes(), port.to_be_bytes(), [0; 2], [0; 2]].concat();
+        let ports = |source: u16, port: u16| {
+            [source.to_be_bytes(), port.to_be_bytes(), [0; 2], [0; 2]].concat()
+        };
         match tunnel {
             Wrap::Gre { key, .. } => {
                 out.extend([if key.is_some() { 0x20 } else { 0 }, 0]);
@@ -1285,7 +1360,7 @@ impl Prefix {
                 );
             }
             Wrap::Vxlan { vni, mac: to, .. } => {
-                out.extend(ports(VXLAN_PORT));
+                out.extend(ports(VXLAN_PORT, VXLAN_PORT));
                 out.extend([8, 0, 0, 0]);
                 out.extend((vni << 8).to_be_bytes());
                 out.extend(to.0);
@@ -1293,8 +1368,8 @@ impl Prefix {
                 out.extend(mac.0);
                 out.extend(kind.to_be_bytes());
             }
-            Wrap::GtpU { teid, .. } => {
-                out.extend(ports(GTPU_PORT));
+            Wrap::GtpU { teid, source_port, .. } => {
+                out.extend(ports(source_port, GTPU_PORT));
                 gtp = Some(out.len() + 2);
                 out.extend([0x30, 255, 0, 0]);
                 out.extend(teid.to_be_bytes());

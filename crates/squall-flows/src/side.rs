@@ -20,8 +20,8 @@ use squall_units::{Cut, Division, Nanos, be16};
 use squall_wire::checksum::{fold, sum};
 
 use crate::{
-    Arrival, Exhausted, Failure, FlowStatistics, LinkStatistics, Load, LoadError, Network,
-    NotBegun, Script, Statistics, Template, TemplateStatistics, Tuples,
+    Arrival, Exhausted, Failure, FlowStatistics, Interface, LinkStatistics, Load, LoadError,
+    Network, NotBegun, Script, Statistics, Template, TemplateStatistics, Tuples,
     app_recorder::{AppRecorder, Begun, Recorder},
     arrivals::{Arrivals, Due, IsOwn},
     link::{ETHERNET, FrameOwner, HostClient, Ignored, Link},
@@ -608,8 +608,10 @@ impl Side {
         let asks = |template: &&ClientTemplate| template.begins && !template.of_hosts;
         for template in clients.templates.iter().skip(first).filter(asks) {
             let servers = &clients.servers[template.servers];
+            // The first client represents all: the interface of another may have a next hop.
+            let first = template.tuples.address(0);
             for i in 0..servers.addresses().min(RESOLVED_AHEAD) {
-                self.link.resolve(self.now, servers.address(i));
+                self.link.resolve_from(self.now, first, servers.address(i));
             }
         }
     }
@@ -682,6 +684,11 @@ impl Side {
     pub fn ignore(&mut self, ignored: &Arc<Ignored>) {
         self.link.ignore(ignored);
         self.disabled = (!ignored.clients.is_empty()).then(|| ignored.clone());
+    }
+
+    /// Replaces the interfaces of a side that has some.
+    pub fn set_interfaces(&mut self, interfaces: &[Interface]) {
+        self.link.set_interfaces(interfaces);
     }
 
     /// The worker that has the flow of a received frame.

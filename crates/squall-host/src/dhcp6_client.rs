@@ -100,6 +100,9 @@ pub struct Dhcp6Settings {
     /// Whether clients wait for the offers of all servers until the first retransmission is due
     /// (section 18.2.1), and not only for the first offer.
     pub collect: bool,
+    /// The link fails for a moment this long after a client got its leases, and again at this
+    /// interval, which is at least 1 ms; `None`: never.
+    pub flap: Option<Nanos>,
 }
 
 impl Default for Dhcp6Settings {
@@ -110,6 +113,7 @@ impl Default for Dhcp6Settings {
             prefix: None,
             rapid_commit: false,
             collect: true,
+            flap: None,
         }
     }
 }
@@ -228,8 +232,10 @@ pub enum Dhcp6Event {
     Informed(Nanos),
     /// Leases were extended.
     Renewed,
-    /// The server has confirmed the leases, or no server has objected.
-    Confirmed,
+    /// A server has confirmed the leases, this time after the first Confirm or Rebind.
+    Confirmed(Nanos),
+    /// No server has answered whether the leases suit the link, so the client keeps them.
+    Unconfirmed,
     /// The preferred lifetime has ended.
     Deprecated,
     /// A lease has ended.
@@ -298,6 +304,8 @@ pub struct Dhcp6Client {
     /// Preference of the best offer.
     preference: u8,
     is_preferred: bool,
+    /// Whether it may be on another link.
+    moved: bool,
     xid: u32,
     /// `SOL_MAX_RT` and `INF_MAX_RT` in seconds, if a server has set them.
     sol_max_rt: Option<u32>,
@@ -316,6 +324,8 @@ pub struct Dhcp6Client {
     rebinds: Nanos,
     deprecates: Nanos,
     expires: Nanos,
+    /// When the link fails next.
+    flaps: Option<Nanos>,
 }
 
 impl Dhcp6Client {
@@ -343,6 +353,12 @@ impl Dhcp6Client {
         self.prefix.filter(|_| self.state.has_lease())
     }
 
+    /// T1, T2, the end of the preferred and of the valid lifetime, if the host has a lease.
+    pub fn lease(&self) -> Option<[Nanos; 4]> {
+        let times = [self.renews, self.rebinds, self.deprecates, self.expires];
+        Some(times).filter(|_| self.state.has_lease())
+    }
+
     pub fn is_preferred(&self) -> bool {
         self.state.has_lease() && self.is_preferred
     }
@@ -356,7 +372,8 @@ impl Dhcp6Client {
                 Dhcp6State::Bound | Dhcp6State::Renewing => self.rebinds,
                 _ => FOREVER,
             };
-            [deprecates, renews, rebinds, self.expires]
+            let flaps = self.flaps.unwrap_or(FOREVER);
+            [deprecates, renews, rebinds, self.expires, flaps]
                 .into_iter()
                 .min()
                 .filter(|end| *end < FOREVER)
@@ -383,7 +400,8 @@ impl Dhcp6Client {
     }
 
     /// The host may have moved to another link, and asks whether its address suits (section
-    /// 18.2.3); with a prefix, it asks for its extension (section 18.2.12).
+    /// 18.2.3); with a prefix, it asks for its extension, with the timers of Confirm (section
+    /// 18.2.12).
     pub fn confirm(&mut self, cx: &Dhcp6Context<'_>) -> Dhcp6Step {
         if !self.state.has_lease() {
             return Dhcp6Step::default();
@@ -393,7 +411,14 @@ impl Dhcp6Client {
             None => Dhcp6State::Confirming,
         };
         self.enter(state, cx);
-        Dhcp6Step { send: Some(self.transmit(cx)), event: None }
+        self.moved = true;
+        match cx.settings.timers.delay.0 {
+            0 => Dhcp6Step { send: Some(self.transmit(cx)), event: None },
+            delay => {
+                self.retry = Some(cx.now + Nanos(below(cx.chance, delay + 1)));
+                Dhcp6Step::default()
+            }
+        }
     }
 
     /// Gives the leases back (section 18.2.7).
@@ -434,6 +459,12 @@ impl Dhcp6Client {
             if self.is_preferred && self.deprecates <= cx.now {
                 self.is_preferred = false;
                 return Dhcp6Step::event(Dhcp6Event::Deprecated);
+            }
+            if let (Some(_), Some(interval)) =
+                (self.flaps.filter(|at| *at <= cx.now), cx.settings.flap)
+            {
+                self.flaps = Some(cx.now + interval);
+                return self.confirm(cx);
             }
             let next = match self.state {
                 Dhcp6State::Bound | Dhcp6State::Renewing if self.rebinds <= cx.now => {
@@ -479,9 +510,9 @@ impl Dhcp6Client {
             }
             Dhcp6State::Requesting => self.again(cx, Dhcp6Failure::NoReply),
             // Without an answer, the client keeps its leases (section 18.2.3).
-            Dhcp6State::Confirming => {
+            Dhcp6State::Confirming | Dhcp6State::Rebinding => {
                 self.state = Dhcp6State::Bound;
-                Dhcp6Step::event(Dhcp6Event::Confirmed)
+                Dhcp6Step::event(Dhcp6Event::Unconfirmed)
             }
             Dhcp6State::Declining => self.again(cx, Dhcp6Failure::Duplicate),
             Dhcp6State::Releasing => {
@@ -539,7 +570,8 @@ impl Dhcp6Client {
                 }
                 _ => {
                     (self.state, self.retry) = (Dhcp6State::Bound, None);
-                    Dhcp6Step::event(Dhcp6Event::Confirmed)
+                    let after = cx.now.saturating_sub(self.requested);
+                    Dhcp6Step::event(Dhcp6Event::Confirmed(after))
                 }
             },
             (_, Dhcp6State::Informing) => {
@@ -619,6 +651,7 @@ impl Dhcp6Client {
     fn bind(&mut self, cx: &Dhcp6Context<'_>) -> Dhcp6Step {
         (self.state, self.retry) = (Dhcp6State::Bound, None);
         (self.restarts, self.failure) = (0, None);
+        self.flaps = cx.settings.flap.map(|interval| cx.now + interval);
         Dhcp6Step::event(Dhcp6Event::Bound(cx.now.saturating_sub(self.began)))
     }
 
@@ -646,7 +679,10 @@ impl Dhcp6Client {
         self.server = Some(server.into());
         self.take(cx.now, &leases);
         (self.state, self.retry) = (Dhcp6State::Bound, None);
-        Dhcp6Step::event(Dhcp6Event::Renewed)
+        Dhcp6Step::event(match self.moved {
+            true => Dhcp6Event::Confirmed(cx.now.saturating_sub(self.requested)),
+            false => Dhcp6Event::Renewed,
+        })
     }
 
     /// Takes over leases and their times. A T1 or T2 of 0 is the client's choice (section 21.4): 0.5
@@ -673,7 +709,7 @@ impl Dhcp6Client {
     /// Begins with a message of another kind.
     fn enter(&mut self, state: Dhcp6State, cx: &Dhcp6Context<'_>) {
         (self.state, self.tries, self.interval) = (state, 0, Nanos::ZERO);
-        (self.requested, self.retry) = (cx.now, None);
+        (self.requested, self.retry, self.moved) = (cx.now, None, false);
         self.xid = cx.chance as u32 & 0x00ff_ffff;
     }
 
@@ -706,6 +742,7 @@ impl Dhcp6Client {
             Dhcp6State::Soliciting => limited(timers.solicit, self.sol_max_rt),
             Dhcp6State::Informing => limited(timers.information, self.inf_max_rt),
             Dhcp6State::Confirming => timers.confirm,
+            Dhcp6State::Rebinding if self.moved => timers.confirm,
             Dhcp6State::Renewing => timers.renew,
             Dhcp6State::Rebinding => timers.rebind,
             Dhcp6State::Releasing => timers.release,

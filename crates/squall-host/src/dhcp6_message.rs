@@ -410,7 +410,7 @@ impl<'a> Datagram6<'a> {
 }
 
 /// Writes the headers of `packet`, whose payload is complete.
-fn write_headers(addresses: (Ipv6Addr, Ipv6Addr), ports: (u16, u16), packet: &mut [u8]) {
+pub(crate) fn write_headers(addresses: (Ipv6Addr, Ipv6Addr), ports: (u16, u16), packet: &mut [u8]) {
     let (ip, udp) = packet.split_at_mut(40);
     let len = udp.len() as u16;
     ip[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, UDP, 64]);

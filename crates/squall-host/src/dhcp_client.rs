@@ -249,6 +249,7 @@ pub struct DhcpClient {
     server: Option<Ipv4Addr>,
     mask: Option<Ipv4Addr>,
     router: Option<Ipv4Addr>,
+    dns: Option<Ipv4Addr>,
     /// When the first message was sent, and the first and the last of the current kind.
     began: Nanos,
     requested: Nanos,
@@ -257,6 +258,8 @@ pub struct DhcpClient {
     due: Option<Nanos>,
     /// T1, T2, and the end of the lease; `None`: the lease is infinite.
     renews: Option<(Nanos, Nanos, Nanos)>,
+    /// Length of the lease in seconds.
+    lease: u32,
 }
 
 const INFINITE: u32 = u32::MAX;
@@ -289,8 +292,23 @@ impl DhcpClient {
         self.router
     }
 
+    /// The first DNS server.
+    pub fn dns(&self) -> Option<Ipv4Addr> {
+        self.dns
+    }
+
     pub fn mask(&self) -> Option<Ipv4Addr> {
         self.mask
+    }
+
+    /// T1, T2 and the end of the lease; `None`: it has no end.
+    pub fn lease(&self) -> Option<[Nanos; 3]> {
+        self.renews.map(|(renews, rebinds, ends)| [renews, rebinds, ends])
+    }
+
+    /// Length of the lease in seconds; `None`: the host has none, or one without an end.
+    pub fn lease_seconds(&self) -> Option<u32> {
+        self.renews.filter(|_| self.address().is_some()).map(|_| self.lease)
     }
 
     /// When [`DhcpClient::timer`] must be called next.
@@ -466,7 +484,7 @@ impl DhcpClient {
     fn informed(&mut self, cx: &DhcpContext<'_>, message: &Message) -> DhcpStep {
         self.server = message.server;
         self.mask = message.mask.or(self.mask);
-        self.router = message.router;
+        (self.router, self.dns) = (message.router, message.dns);
         self.tries = 0;
         DhcpStep { send: None, event: self.use_address(cx) }
     }
@@ -486,10 +504,12 @@ impl DhcpClient {
             Some(INFINITE) => None,
             Some(lease) => Some(self.times(cx.now, lease, message)),
         };
+        self.lease = message.lease.unwrap_or_default();
         self.address = Some(message.yiaddr);
         self.server = message.server.or(self.server);
         self.mask = message.mask.or(self.mask);
         self.router = message.router.or(self.router);
+        self.dns = message.dns.or(self.dns);
         if renewed {
             (self.tries, self.restarts, self.failure) = (0, 0, None);
             self.bind();

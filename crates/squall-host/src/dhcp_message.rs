@@ -53,6 +53,7 @@ mod code {
     pub const PAD: u8 = 0;
     pub const SUBNET_MASK: u8 = 1;
     pub const ROUTER: u8 = 3;
+    pub const DNS_SERVER: u8 = 6;
     pub const REQUESTED: u8 = 50;
     pub const LEASE_TIME: u8 = 51;
     pub const OVERLOAD: u8 = 52;
@@ -92,8 +93,9 @@ pub struct Message {
     pub renewal: Option<u32>,
     pub rebinding: Option<u32>,
     pub mask: Option<Ipv4Addr>,
-    /// The first router of the list.
+    /// The first router, and the first DNS server, of the list.
     pub router: Option<Ipv4Addr>,
+    pub dns: Option<Ipv4Addr>,
     /// The client wants, or the server has made, an exchange of two messages (RFC 4039).
     pub rapid: bool,
     /// Information of the relay agent (option 82, RFC 3046); empty: none.
@@ -133,6 +135,7 @@ impl Message {
             rebinding: None,
             mask: None,
             router: None,
+            dns: None,
             rapid: false,
             agent: Vec::new(),
         }
@@ -202,10 +205,8 @@ impl Message {
                 code::SERVER => set(&mut self.server, exactly(value)?.into()),
                 code::REQUESTED => set(&mut self.requested, exactly(value)?.into()),
                 code::SUBNET_MASK => set(&mut self.mask, exactly(value)?.into()),
-                code::ROUTER => {
-                    let first = value.first_chunk::<4>().filter(|_| value.len().is_multiple_of(4));
-                    set(&mut self.router, (*first.ok_or(Malformed::Options)?).into());
-                }
+                code::ROUTER => set(&mut self.router, first(value)?),
+                code::DNS_SERVER => set(&mut self.dns, first(value)?),
                 code::LEASE_TIME => set(&mut self.lease, u32::from_be_bytes(exactly(value)?)),
                 code::RENEWAL => set(&mut self.renewal, u32::from_be_bytes(exactly(value)?)),
                 code::REBINDING => set(&mut self.rebinding, u32::from_be_bytes(exactly(value)?)),
@@ -248,6 +249,7 @@ impl Message {
             (code::SERVER, self.server),
             (code::SUBNET_MASK, self.mask),
             (code::ROUTER, self.router),
+            (code::DNS_SERVER, self.dns),
         ];
         let addresses = addresses.map(|(code, value)| (code, value.map(|value| value.octets())));
         let times = [
@@ -295,6 +297,12 @@ impl Message {
 /// Keeps the first value.
 fn set<T>(field: &mut Option<T>, value: T) {
     field.get_or_insert(value);
+}
+
+/// The first address of a list.
+fn first(value: &[u8]) -> Result<Ipv4Addr, Malformed> {
+    let first = value.first_chunk::<4>().filter(|_| value.len().is_multiple_of(4));
+    first.map(|octets| Ipv4Addr::from(*octets)).ok_or(Malformed::Options)
 }
 
 fn exactly<const N: usize>(value: &[u8]) -> Result<[u8; N], Malformed> {
@@ -352,7 +360,7 @@ impl<'a> Datagram<'a> {
 }
 
 /// Writes the headers of `packet`, whose payload is complete.
-fn write_headers(addresses: (Ipv4Addr, Ipv4Addr), ports: (u16, u16), packet: &mut [u8]) {
+pub(crate) fn write_headers(addresses: (Ipv4Addr, Ipv4Addr), ports: (u16, u16), packet: &mut [u8]) {
     let total = packet.len() as u16;
     let (ip, udp) = packet.split_at_mut(20);
     // A TTL of 64 (RFC 1700); no fragmentation.
@@ -521,7 +529,7 @@ mod tests {
 
         #[test]
         fn a_written_message_reads_back(
-            kind in 1u8..=8, xid: u32, addresses: [u32; 4], options: [Option<u32>; 7], secs: u16,
+            kind in 1u8..=8, xid: u32, addresses: [u32; 4], options: [Option<u32>; 8], secs: u16,
             hops: u8, broadcast: bool, rapid: bool,
             agent in proptest::collection::vec(any::<u8>(), 0..255),
         ) {
@@ -539,6 +547,7 @@ mod tests {
                 requested: options[1].map(Ipv4Addr::from),
                 mask: options[2].map(Ipv4Addr::from),
                 router: options[3].map(Ipv4Addr::from),
+                dns: options[7].map(Ipv4Addr::from),
                 lease: options[4],
                 renewal: options[5],
                 rebinding: options[6],

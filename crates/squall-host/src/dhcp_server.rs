@@ -108,6 +108,12 @@ impl DhcpServer {
         self.bound
     }
 
+    /// The client, the address and the end of each bound lease, in no order.
+    pub fn leases(&self) -> impl Iterator<Item = (MacAddr, Ipv4Addr, Nanos)> {
+        let bound = self.leases.iter().filter(|(_, lease)| lease.bound);
+        bound.map(|(client, lease)| (*client, self.address(lease.offset), lease.until))
+    }
+
     /// Handles a client's message. Returns the reply, if the message needs one.
     ///
     /// # Errors

@@ -1,8 +1,10 @@
 //! 802.1X supplicants: the supplicant state machine of IEEE 802.1X-2004 section 8.2.11 with its
-//! timers, and an EAP peer (RFC 3748) with the method MD5-Challenge.
+//! timers, and an EAP peer (RFC 3748).
 
 use md5::{Digest, Md5};
 use squall_units::{MacAddr, Nanos};
+
+use crate::eap::{Credentials, EapMethod, Tunnel};
 
 /// EtherType of EAPOL.
 pub const EAPOL: u16 = 0x888e;
@@ -25,11 +27,19 @@ const NOTIFICATION: u8 = 2;
 const NAK: u8 = 3;
 const MD5_CHALLENGE: u8 = 4;
 
+/// Requests of a conversation that are answered: those of a long chain of certificates in small
+/// fragments.
+const MOST_REQUESTS: u8 = 200;
+
 /// Credentials, and the timers of section 8.2.11.1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SupplicantSettings {
-    /// `{}` is the number of the host, in both.
+    pub method: EapMethod,
+    /// `{}` is the number of the host, here and in the next two.
     pub identity: String,
+    /// The identity that everybody may see, if the method has another one inside TLS. Empty: the
+    /// same.
+    pub anonymous: String,
     pub password: String,
     /// `startPeriod`: time between EAPOL-Start frames, 30 s.
     pub start_period: Nanos,
@@ -42,18 +52,23 @@ pub struct SupplicantSettings {
     pub held_period: Nanos,
     /// Failures in a row after which the host gives up, at least 1. The standard has no end.
     pub attempts: u8,
+    /// How long after an authentication the host begins another one by itself; `None`: never.
+    pub again: Option<Nanos>,
 }
 
 impl Default for SupplicantSettings {
     fn default() -> Self {
         Self {
+            method: EapMethod::default(),
             identity: String::new(),
+            anonymous: String::new(),
             password: String::new(),
             start_period: Nanos(30_000_000_000),
             max_start: 3,
             auth_period: Nanos(30_000_000_000),
             held_period: Nanos(60_000_000_000),
             attempts: 3,
+            again: None,
         }
     }
 }
@@ -100,18 +115,32 @@ pub enum SupplicantEvent {
     Authenticated(Nanos),
     /// As before, after a re-authentication.
     Reauthenticated(Nanos),
-    /// An EAP-Failure. The port is closed.
-    Refused,
+    /// An EAP-Failure, for this reason. The port is closed.
+    Refused(&'static str),
     /// The authenticator stopped to answer. The port is closed.
     TimedOut,
-    /// The host gave up, for this reason.
+    /// The host gave up, for the reason of its last failure.
     Failed(&'static str),
     /// A frame was ignored, for this reason.
     Ignored(&'static str),
 }
 
-/// One supplicant.
+/// What the host has shown in a conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Shown {
+    /// At most its identity.
+    #[default]
+    Identity,
+    /// That it does not have the methods that were asked for.
+    Declined,
+    /// That it begins the method.
+    Method,
+    /// That it knows the password.
+    Password,
+}
+
+/// One supplicant.
+#[derive(Debug, Default)]
 pub struct Supplicant {
     state: SupplicantState,
     /// `portStatus`: stays authorized during a re-authentication.
@@ -121,11 +150,14 @@ pub struct Supplicant {
     /// EAPOL-Start frames of this attempt, and failures in a row.
     starts: u8,
     failures: u8,
-    /// Identifier of the last response, and whether it completed the method.
+    /// Identifier of the last response, and the requests of this conversation.
     answered: Option<u8>,
-    proved: bool,
+    requests: u8,
+    shown: Shown,
     /// Begin of the attempt.
     begun: Nanos,
+    /// TLS, while a method with it runs.
+    tunnel: Option<Box<Tunnel>>,
 }
 
 impl Supplicant {
@@ -148,6 +180,12 @@ impl Supplicant {
         self.due
     }
 
+    /// Whether memory is held for a session of TLS.
+    #[cfg(all(test, feature = "tls"))]
+    pub(crate) fn has_tunnel(&self) -> bool {
+        self.tunnel.is_some()
+    }
+
     /// Sends the first EAPOL-Start.
     pub fn start(&mut self, now: Nanos, settings: &SupplicantSettings) -> SupplicantStep {
         *self = Self::default();
@@ -168,12 +206,13 @@ impl Supplicant {
                 self.authorized = false;
                 self.failures = self.failures.saturating_add(1);
                 if self.failures >= settings.attempts {
-                    return self.give_up("auth_timeout");
+                    let known = self.tunnel.as_ref().and_then(|tunnel| tunnel.failure());
+                    return self.give_up(known.unwrap_or("auth_timeout"));
                 }
                 let event = Some(SupplicantEvent::TimedOut);
                 SupplicantStep { event, ..self.connect(now, settings) }
             }
-            SupplicantState::Held => self.connect(now, settings),
+            SupplicantState::Held | SupplicantState::Authenticated => self.connect(now, settings),
             _ => {
                 self.due = None;
                 SupplicantStep::default()
@@ -220,7 +259,8 @@ impl Supplicant {
     }
 
     fn begin(&mut self, now: Nanos) {
-        (self.answered, self.proved, self.begun) = (None, false, now);
+        (self.answered, self.requests, self.begun) = (None, 0, now);
+        (self.shown, self.tunnel) = (Shown::Identity, None);
     }
 
     fn send_start(&mut self, now: Nanos, settings: &SupplicantSettings) -> SupplicantStep {
@@ -241,40 +281,84 @@ impl Supplicant {
         number: u32,
         settings: &SupplicantSettings,
     ) -> SupplicantStep {
-        let text = |text: &str| text.replace("{}", &number.to_string()).into_bytes();
-        let (word, kind, data) = match kind {
-            IDENTITY => ("identity", IDENTITY, text(&settings.identity)),
+        if self.requests >= MOST_REQUESTS {
+            return ignored("too_many_requests");
+        }
+        let text = |text: &str| text.replace("{}", &number.to_string());
+        let (own, own_word) = settings.method.kind();
+        let (word, answer, data) = match kind {
+            IDENTITY => {
+                let outer = match settings.anonymous.is_empty() {
+                    true => &settings.identity,
+                    false => &settings.anonymous,
+                };
+                ("identity", IDENTITY, text(outer).into_bytes())
+            }
             NOTIFICATION => ("notification", NOTIFICATION, Vec::new()),
+            NAK => return ignored("bad_type"),
+            _ if kind != own => ("nak", NAK, vec![own]),
             MD5_CHALLENGE => {
                 let challenge = data
                     .split_first()
                     .and_then(|(len, rest)| rest.get(..usize::from(*len)))
                     .filter(|challenge| !challenge.is_empty());
                 let Some(challenge) = challenge else { return ignored("bad_challenge") };
-                ("md5", MD5_CHALLENGE, md5_response(id, &text(&settings.password), challenge))
+                let password = text(&settings.password);
+                (own_word, MD5_CHALLENGE, md5_response(id, password.as_bytes(), challenge))
             }
-            NAK => return ignored("bad_type"),
-            // Only the first request of a method may be declined, but no other method runs here.
-            _ => ("nak", NAK, vec![MD5_CHALLENGE]),
+            _ => {
+                let (identity, password) = (text(&settings.identity), text(&settings.password));
+                let who = Credentials { identity: identity.as_bytes(), password: &password };
+                match self.converse(id, data, who, &settings.method) {
+                    Ok(data) => (own_word, own, data),
+                    Err(reason) => return ignored(reason),
+                }
+            }
         };
         // The begin of an authentication: in AUTHENTICATED and HELD, the authenticator asks for it.
         if self.state != SupplicantState::Authenticating {
             if self.state != SupplicantState::Connecting {
+                let tunnel = self.tunnel.take();
                 self.begin(now);
+                self.tunnel = tunnel;
             }
             self.state = SupplicantState::Authenticating;
         }
-        if kind == IDENTITY {
+        self.shown = match (answer, &self.tunnel) {
             // A new conversation, in which nothing is proved yet.
-            self.proved = false;
-        }
-        self.proved |= kind == MD5_CHALLENGE;
+            (IDENTITY, _) => {
+                self.tunnel = None;
+                Shown::Identity
+            }
+            (NAK, _) if self.shown == Shown::Identity => Shown::Declined,
+            (NAK | NOTIFICATION, _) => self.shown,
+            (_, Some(tunnel)) if !tunnel.is_proved() => Shown::Method,
+            _ => Shown::Password,
+        };
         self.answered = Some(id);
+        self.requests += 1;
         self.due = Some(now + settings.auth_period);
         let len = (5 + data.len()) as u16;
         let [high, low] = len.to_be_bytes();
-        let response = [&[RESPONSE, id, high, low, kind], &data[..]].concat();
+        let response = [&[RESPONSE, id, high, low, answer], &data[..]].concat();
         SupplicantStep { send: Some((word, eapol(EAP_PACKET, &response))), event: None }
+    }
+
+    /// The answer of a method with TLS.
+    fn converse(
+        &mut self,
+        id: u8,
+        data: &[u8],
+        who: Credentials<'_>,
+        method: &EapMethod,
+    ) -> Result<Vec<u8>, &'static str> {
+        let tunnel = match &mut self.tunnel {
+            // A repeated request (RFC 3748 section 4.1): TLS would take its octets as new ones.
+            Some(tunnel) if self.answered == Some(id) => return Ok(tunnel.last().to_vec()),
+            Some(tunnel) => tunnel,
+            none => none.insert(Tunnel::begin(method, data)?),
+        };
+        tunnel.answer(id, data, who)
     }
 
     /// EAP-Success and EAP-Failure have the identifier of the response that they follow
@@ -297,25 +381,38 @@ impl Supplicant {
         if !success {
             self.authorized = false;
             self.failures = self.failures.saturating_add(1);
+            let reason = self.reason();
+            self.tunnel = None;
             if self.failures >= settings.attempts {
-                return self.give_up("rejected");
+                return self.give_up(reason);
             }
             self.state = SupplicantState::Held;
             self.due = Some(now + settings.held_period);
-            return SupplicantStep { send: None, event: Some(SupplicantEvent::Refused) };
+            return SupplicantStep { send: None, event: Some(SupplicantEvent::Refused(reason)) };
         }
-        if !self.proved {
+        if self.shown != Shown::Password {
             return ignored("early_success");
         }
         let again = self.authorized;
         let after = now.saturating_sub(self.begun);
         (self.state, self.authorized) = (SupplicantState::Authenticated, true);
-        (self.due, self.failures) = (None, 0);
+        (self.due, self.failures) = (settings.again.map(|again| now + again), 0);
+        self.tunnel = None;
         let event = match again {
             true => SupplicantEvent::Reauthenticated(after),
             false => SupplicantEvent::Authenticated(after),
         };
         SupplicantStep { send: None, event: Some(event) }
+    }
+
+    /// Why the authenticator has refused the host.
+    fn reason(&self) -> &'static str {
+        let known = self.tunnel.as_ref().and_then(|tunnel| tunnel.failure());
+        known.unwrap_or(match self.shown {
+            Shown::Identity => "identity_refused",
+            Shown::Declined => "no_common_method",
+            Shown::Method | Shown::Password => "rejected",
+        })
     }
 }
 
@@ -513,10 +610,45 @@ mod tests {
         let mut script = Script::started();
         script.answer(&request(1, IDENTITY, &[]));
         script.answer(&request(2, MD5_CHALLENGE, &CHALLENGE));
-        assert_eq!(script.event(&end(FAILURE, 2)), SupplicantEvent::Refused);
+        assert_eq!(script.event(&end(FAILURE, 2)), SupplicantEvent::Refused("rejected"));
         assert_eq!(script.supplicant.state(), SupplicantState::Held);
         let (waited, step) = script.wait();
         assert_eq!((waited, step.send.unwrap().0), (seconds(60), "start"));
+    }
+
+    #[test]
+    fn a_refusal_without_a_method_has_its_own_reason() {
+        let mut script = Script::started();
+        script.answer(&request(1, IDENTITY, &[]));
+        let refused = |reason| SupplicantEvent::Refused(reason);
+        assert_eq!(script.event(&end(FAILURE, 1)), refused("identity_refused"));
+        script.answer(&request(2, IDENTITY, &[]));
+        script.answer(&request(3, 25, &[0x20]));
+        assert_eq!(script.event(&end(FAILURE, 3)), refused("no_common_method"));
+    }
+
+    #[test]
+    fn a_host_authenticates_again_by_itself_and_its_port_stays_open() {
+        let mut script = Script::started();
+        script.settings.again = Some(seconds(600));
+        for again in [false, true] {
+            script.answer(&request(1, IDENTITY, &[]));
+            script.answer(&request(2, MD5_CHALLENGE, &CHALLENGE));
+            let event = match again {
+                false => SupplicantEvent::Authenticated(Nanos::ZERO),
+                true => SupplicantEvent::Reauthenticated(Nanos::ZERO),
+            };
+            assert_eq!(script.event(&end(SUCCESS, 2)), event);
+            let (waited, step) = script.wait();
+            assert_eq!((waited, step.send.unwrap().0), (seconds(600), "start"));
+            assert!(script.supplicant.is_authorized());
+        }
+        for _ in 0..2 {
+            script.wait();
+        }
+        let failed = SupplicantEvent::Failed("no_authenticator");
+        assert_eq!(script.wait().1.event, Some(failed));
+        assert!(!script.supplicant.is_authorized());
     }
 
     #[test]
@@ -537,8 +669,12 @@ mod tests {
         for attempt in 1..=3 {
             script.answer(&request(1, IDENTITY, &[]));
             let event = script.event(&end(FAILURE, 1));
-            let failed = SupplicantEvent::Failed("rejected");
-            assert_eq!(event, if attempt < 3 { SupplicantEvent::Refused } else { failed });
+            let reason = "identity_refused";
+            let event_of = match attempt {
+                3 => SupplicantEvent::Failed(reason),
+                _ => SupplicantEvent::Refused(reason),
+            };
+            assert_eq!(event, event_of);
             if attempt < 3 {
                 script.wait();
             }

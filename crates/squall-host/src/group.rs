@@ -12,9 +12,10 @@ use squall_units::{MacAddr, Nanos, mix};
 
 use crate::{
     Answer, Arp, ClientSettings, ConflictAction, ConflictDetection, ConflictTimers, Datagram,
-    DhcpClient, DhcpContext, DhcpEvent, DhcpServer, DhcpState, DhcpStep, DhcpTimers, Echo, Fault,
-    Faults, FrameQueue, HostTable, IcmpError, Kind, Malformed, Message, NeighborCache,
-    ServerCounters, ServerSettings, destination,
+    DhcpClient, DhcpContext, DhcpEvent, DhcpServer, DhcpState, DhcpStep, DhcpTimers, Echo,
+    EventKind, Fault, Faults, FrameQueue, HostLog, HostTable, IcmpError, Kind, LacpSettings,
+    LogProtocol, Malformed, Message, NeighborCache, PppoeClient, ServerCounters, ServerSettings,
+    destination,
     dhcp_message::SERVER_PORT,
     echo_reply,
     host::{ARP, IPV4, IPV6, begin_frame, parse},
@@ -22,13 +23,17 @@ use crate::{
     packets::is_of_a_flow,
 };
 
+mod names;
+
+pub use names::{DnsServerStatistics, DnsStatistics, MdnsStatistics};
+
 mod services;
 
-use services::Services;
 pub use services::{
-    AuthStatistics, LldpStatistics, MulticastSettings, MulticastStatistics, QuerierStatistics,
-    ServiceSettings,
+    AuthStatistics, MulticastSettings, MulticastStatistics, QuerierStatistics, ServiceSettings,
+    SpeakerStatistics,
 };
+use services::{CDP, LLDP, Services};
 
 mod ipv6;
 
@@ -38,8 +43,18 @@ pub use ipv6::{
     NdCounters,
 };
 
+mod lacp;
 mod link_local;
+mod pppoe;
 mod requests;
+
+use lacp::LacpHost;
+pub use lacp::LacpStatistics;
+use pppoe::{PppoeHosts, is_pppoe};
+pub use pppoe::{PppoeSettings, PppoeStatistics};
+mod view;
+
+pub use view::{HostCounters, HostView, Ipv4View, Ipv6View};
 
 const BROADCAST: MacAddr = MacAddr([0xff; 6]);
 
@@ -66,6 +81,9 @@ pub struct GroupSettings {
     pub ping: Option<PingSettings>,
     /// The first host is a DHCP server.
     pub server: Option<ServerSettings>,
+    pub pppoe: Option<PppoeSettings>,
+    /// The first host is a port of an aggregate.
+    pub lacp: Option<LacpSettings>,
     pub services: ServiceSettings,
     /// Whether hosts answer packets that no program expects with an error of ICMP.
     pub icmp_errors: bool,
@@ -74,6 +92,8 @@ pub struct GroupSettings {
     pub faults: Faults,
     /// Time by which reactions are late with [`Fault::LateAnswer`].
     pub late: Nanos,
+    /// Events that the group keeps for [`HostGroup::log`].
+    pub log: u32,
     pub seed: u64,
 }
 
@@ -94,11 +114,14 @@ impl Default for GroupSettings {
             release: false,
             ping: None,
             server: None,
+            pppoe: None,
+            lacp: None,
             services: ServiceSettings::default(),
             icmp_errors: false,
             dhcp: ClientSettings::default(),
             faults: Faults::default(),
             late: Nanos::ZERO,
+            log: 0,
             seed: 0,
         }
     }
@@ -107,10 +130,12 @@ impl Default for GroupSettings {
 impl GroupSettings {
     /// Whether hosts ask for nothing: they only answer, as a server does.
     pub fn only_answers(&self) -> bool {
-        let ipv4 = matches!(self.addressing, Addressing::Dhcp(_));
+        let ipv4 = matches!(self.addressing, Addressing::Dhcp(_) | Addressing::Ppp);
         let ends = |multicast: &MulticastSettings| multicast.hold.is_some();
         let services = &self.services;
-        let services = services.auth.is_some() || services.multicast.as_deref().is_some_and(ends);
+        let services = services.auth.is_some()
+            || services.resolver.is_some()
+            || services.multicast.as_deref().is_some_and(ends);
         let ipv6 = self.ipv6.as_ref().is_some_and(Ipv6Settings::asks);
         self.ping.is_none() && !ipv4 && !services && !ipv6
     }
@@ -128,6 +153,8 @@ pub enum Addressing {
     Dhcp(DhcpTimers),
     /// Addresses that hosts choose themselves (RFC 3927).
     LinkLocal,
+    /// Addresses of PPP sessions (RFC 1332).
+    Ppp,
 }
 
 /// Echo requests of all hosts of a group, in turn.
@@ -180,8 +207,15 @@ pub struct GroupStatistics {
     pub server: Option<(ServerCounters, u64)>,
     pub multicast: Option<MulticastStatistics>,
     pub querier: Option<QuerierStatistics>,
-    pub lldp: Option<LldpStatistics>,
+    pub lldp: Option<SpeakerStatistics>,
+    pub cdp: Option<SpeakerStatistics>,
+    /// Questions to DNS servers, answers of the hosts, and their names of multicast DNS.
+    pub dns: Option<DnsStatistics>,
+    pub dns_server: Option<DnsServerStatistics>,
+    pub mdns: Option<MdnsStatistics>,
     pub auth: Option<AuthStatistics>,
+    pub pppoe: Option<PppoeStatistics>,
+    pub lacp: Option<LacpStatistics>,
 }
 
 /// ARP packets of a group.
@@ -232,6 +266,9 @@ struct HostRecord {
     conflicts: u8,
     /// Sender of the last ACK: the server, or the relay before it.
     server_mac: MacAddr,
+    counters: HostCounters,
+    /// Why the host failed last.
+    failure: Option<&'static str>,
 }
 
 /// The group.
@@ -257,8 +294,11 @@ pub struct HostGroup {
     shared: Option<Shared>,
     ipv6: Option<Ipv6Hosts>,
     services: Option<Box<Services>>,
+    pppoe: Option<Box<PppoeHosts>>,
+    lacp: Option<Box<LacpHost>>,
     states: [u64; DhcpState::ALL.len()],
     counted: GroupStatistics,
+    log: HostLog,
     scratch: Vec<u8>,
     /// Frames that a fault makes late.
     held: FrameQueue,
@@ -285,6 +325,9 @@ const SHARED_RETRY: Nanos = Nanos(500_000_000);
 /// Hosts started, timers run and echo requests sent per call at most, so that received frames do not
 /// wait for long.
 const AT_ONCE: usize = 64;
+/// Changes of what DHCP and ARP know of a host, in its log.
+const DHCP_STATE: (LogProtocol, EventKind) = (LogProtocol::Dhcp, EventKind::State);
+const ARP_STATE: (LogProtocol, EventKind) = (LogProtocol::Arp, EventKind::State);
 /// Errors of ICMP that a group sends per second at most.
 const ERRORS: u32 = 1000;
 
@@ -314,8 +357,14 @@ impl HostGroup {
             shared: None,
             ipv6: settings.ipv6.as_ref().map(|ipv6| Ipv6Hosts::new(ipv6, settings.count)),
             services: Services::new(&settings.services, settings.count),
+            pppoe: settings
+                .pppoe
+                .as_ref()
+                .map(|of| PppoeHosts::new(of, settings.count, settings.seed)),
+            lacp: settings.lacp.map(|_| Box::default()),
             states,
             counted: GroupStatistics::default(),
+            log: HostLog::new(settings.log),
             scratch: Vec::new(),
             held: FrameQueue::default(),
             errors: (0, 0),
@@ -348,7 +397,8 @@ impl HostGroup {
             return false;
         }
         if self.stopped.is_some() {
-            let releasing = self.ipv6.as_ref().is_some_and(|ipv6| ipv6.releasing > 0);
+            let releasing = self.ipv6.as_ref().is_some_and(|ipv6| ipv6.releasing > 0)
+                || self.pppoe.as_ref().is_some_and(|pppoe| pppoe.is_ending());
             return !self.winds_down() || self.released == self.next && !releasing;
         }
         let pending = |(state, count): (DhcpState, u64)| {
@@ -368,6 +418,9 @@ impl HostGroup {
         if let Some(services) = &mut self.services {
             services.stop();
         }
+        if let Some(lacp) = &mut self.lacp {
+            lacp.stop();
+        }
     }
 
     /// When [`HostGroup::advance`] has something to do next.
@@ -379,7 +432,8 @@ impl HostGroup {
             let releasing = self.ipv6.as_ref().is_some_and(|ipv6| ipv6.releasing > 0);
             let repeats = self.timers.peek().filter(|_| releasing);
             let repeats = repeats.map(|Reverse((due, _))| *due);
-            return next.into_iter().chain(repeats).chain(held).min();
+            let ending = self.pppoe.as_ref().and_then(|pppoe| pppoe.ending_due());
+            return next.into_iter().chain(repeats).chain(held).chain(ending).min();
         }
         let starts = (self.next < self.settings.count).then(|| self.start_of(self.next));
         let timers = self.timers.peek().map(|Reverse((due, _))| *due);
@@ -388,7 +442,10 @@ impl HostGroup {
         let services = self.services.as_ref().and_then(|of| of.next_due(&self.settings.services));
         let again = self.shared.as_ref().and_then(|shared| shared.again);
         let neighbors = self.neighbors.next_due();
-        [starts, timers, neighbors, ping, ipv6, services, again, held].into_iter().flatten().min()
+        let pppoe = self.pppoe.as_ref().and_then(|pppoe| pppoe.next_due());
+        let lacp = self.lacp.as_ref().and_then(|lacp| lacp.due());
+        let own = [starts, timers, neighbors, ping, ipv6, services, again, held, pppoe, lacp];
+        own.into_iter().flatten().min()
     }
 
     /// The due time of the earliest frame that the group owes. Hosts that start all at once owe
@@ -439,6 +496,8 @@ impl HostGroup {
         }
         any |= self.advance_services(now, out);
         self.due = now;
+        any |= self.advance_pppoe(now, out);
+        any |= self.advance_lacp(now, out);
         any |= self.share_waiting(now);
         any |= self.advance_ipv6(now, out);
         any |= self.ask_neighbors(now, out);
@@ -483,6 +542,11 @@ impl HostGroup {
         if let Some(claimed) = self.receive_link_local(now, frame, out) {
             return claimed;
         }
+        if let Some((to, from, kind, payload)) = parse(frame, &[])
+            && let Some(claimed) = self.receive_lacp(now, (to, from), (kind, payload), out)
+        {
+            return claimed;
+        }
         self.observe(now, frame);
         let Some((to, from, kind, packet)) = parse(frame, &self.settings.tags) else {
             return false;
@@ -493,6 +557,11 @@ impl HostGroup {
         let own = self.host_of_mac(to);
         if own.is_none() && to.0[0] & 1 == 0 && !self.is_relay(to) {
             return false;
+        }
+        if matches!(kind, IPV4 | IPV6)
+            && let Some(claimed) = self.receive_names(now, (own, from), (packet, partial), out)
+        {
+            return claimed;
         }
         match kind {
             ARP => self.receive_arp(now, packet, out) || own.is_some(),
@@ -514,6 +583,7 @@ impl HostGroup {
                 let own = to.is_some_and(|to| packet.get(16..20) == Some(&to.octets()));
                 own && !self.is_of_other_source(packet)
             }
+            kind if is_pppoe(kind) => self.receive_pppoe(now, (own, from), (kind, packet), out),
             IPV6 if self.ipv6.is_some() => {
                 self.receive_ipv6(now, (own, from), (packet, partial), out)
             }
@@ -541,11 +611,17 @@ impl HostGroup {
         all.started = self.next.into();
         all.states = self.states();
         all.ipv6 = self.ipv6.as_ref().map(|ipv6| ipv6.statistics(full));
+        all.lacp = self.lacp.as_ref().map(|lacp| lacp.statistics(full));
+        all.pppoe = self.pppoe.as_ref().map(|pppoe| pppoe.statistics(full));
         if let Some(services) = &self.services {
             let of = &self.settings.services;
             all.multicast = of.multicast.as_ref().map(|_| services.multicast(full));
             all.querier = of.queriers.map(|_| services.querier());
-            all.lldp = of.lldp.as_ref().map(|_| services.lldp());
+            all.lldp = of.lldp.as_ref().map(|_| services.announced(LLDP));
+            all.cdp = of.cdp.as_ref().map(|_| services.announced(CDP));
+            all.dns = of.resolver.as_ref().map(|_| services.names.asked(full));
+            all.dns_server = of.zone.as_ref().map(|_| services.names.served());
+            all.mdns = of.mdns.as_ref().map(|_| services.names.mdns());
             all.auth = of.auth.as_ref().map(|_| services.auth(full));
         }
         if self.held.dropped() > 0 {
@@ -586,6 +662,7 @@ impl HostGroup {
             Addressing::Static { .. } | Addressing::LinkLocal => {
                 Some(self.static_address(host)).filter(|_| record.fixed.has_address())
             }
+            Addressing::Ppp => Some(self.pppoe.as_ref()?.addresses(host)?.0),
             Addressing::None => None,
         }
     }
@@ -612,7 +689,7 @@ impl HostGroup {
                 (offset < self.addresses_of_hosts()).then_some(offset)
             }
             Addressing::Dhcp(_) | Addressing::LinkLocal => self.addresses.get(&address).copied(),
-            Addressing::None => None,
+            Addressing::Ppp | Addressing::None => None,
         }
     }
 
@@ -629,7 +706,7 @@ impl HostGroup {
                 Ipv4Addr::from_bits(first.to_bits().wrapping_add(offset))
             }
             Addressing::LinkLocal => link_local::address(self.hosts[host as usize].local),
-            Addressing::Dhcp(_) | Addressing::None => Ipv4Addr::UNSPECIFIED,
+            Addressing::Dhcp(_) | Addressing::Ppp | Addressing::None => Ipv4Addr::UNSPECIFIED,
         }
     }
 
@@ -639,7 +716,7 @@ impl HostGroup {
         match self.settings.addressing {
             Addressing::Dhcp(_) => record.client.candidate(),
             Addressing::Static { .. } | Addressing::LinkLocal => Some(self.static_address(host)),
-            Addressing::None => None,
+            Addressing::Ppp | Addressing::None => None,
         }
     }
 
@@ -647,7 +724,7 @@ impl HostGroup {
         let record = &self.hosts[host as usize];
         match self.settings.addressing {
             Addressing::Dhcp(_) => record.client.state(),
-            Addressing::Static { .. } | Addressing::LinkLocal | Addressing::None => record.fixed,
+            _ => record.fixed,
         }
     }
 
@@ -670,6 +747,7 @@ impl HostGroup {
 
     fn start(&mut self, host: u32, now: Nanos, out: &mut FrameQueue) {
         self.counted.first_start.get_or_insert(now);
+        self.start_lacp(host, now, out);
         if self.authenticate(host, now, out) {
             self.schedule(host);
         } else {
@@ -692,6 +770,7 @@ impl HostGroup {
                 self.hosts[host as usize].conflict.start(now, chance, &timers);
                 self.run_timers(host, now, out);
             }
+            Addressing::Ppp => self.step_pppoe(host, now, out, PppoeClient::start),
             Addressing::None => {}
         }
         self.start_ipv6(host, now, out);
@@ -703,8 +782,9 @@ impl HostGroup {
     fn schedule(&mut self, host: u32) {
         let record = &mut self.hosts[host as usize];
         let ipv6 = self.ipv6.as_ref().and_then(|ipv6| ipv6.due_of(host));
-        let services = self.services.as_ref().and_then(|of| of.records[host as usize].due());
-        let own = [record.client.due(), record.conflict.due(), ipv6, services];
+        let services = self.services.as_ref().and_then(|of| of.due_of(host));
+        let pppoe = self.pppoe.as_ref().and_then(|of| of.due_of(host));
+        let own = [record.client.due(), record.conflict.due(), ipv6, services, pppoe];
         let due = own.into_iter().flatten().min();
         let Some(due) = due else { return };
         if record.scheduled.is_none_or(|scheduled| due < scheduled) {
@@ -726,6 +806,7 @@ impl HostGroup {
         }
         self.run_ipv6_timers(host, now, out);
         self.run_service_timers(host, now, out);
+        self.run_pppoe_timers(host, now, out);
     }
 
     /// Carries out what the detection of conflicts wants.
@@ -747,6 +828,7 @@ impl HostGroup {
             }
             ConflictAction::Defend => {
                 self.counted.arp.defended += 1;
+                self.note(host, ARP_STATE, "defended", Some(address.into()));
                 self.ask(host, address, address, out);
             }
             ConflictAction::Usable => match self.settings.addressing {
@@ -759,20 +841,21 @@ impl HostGroup {
                 Addressing::Dhcp(_) if self.settings.conflict.probes > 0 && !self.informs() => {
                     self.step(host, now, out, |client, cx| client.checked(cx, false));
                 }
-                Addressing::Dhcp(_) | Addressing::None => {}
+                Addressing::Dhcp(_) | Addressing::Ppp | Addressing::None => {}
             },
             ConflictAction::Conflict => {
                 self.counted.arp.conflicts += 1;
+                self.note(host, ARP_STATE, "conflict", Some(address.into()));
                 match self.settings.addressing {
                     Addressing::LinkLocal => self.choose(host, now),
                     Addressing::Static { .. } => {
-                        *self.counted.failed.entry("conflict").or_default() += 1;
+                        self.note_failure(host, LogProtocol::Arp, "conflict");
                         self.set_fixed(host, now, DhcpState::Failed);
                     }
                     Addressing::Dhcp(_) => {
                         self.step(host, now, out, |client, cx| client.checked(cx, true));
                     }
-                    Addressing::None => {}
+                    Addressing::Ppp | Addressing::None => {}
                 }
             }
         }
@@ -801,7 +884,9 @@ impl HostGroup {
             self.states[after as usize] += 1;
             if after == DhcpState::Failed {
                 let reason = failure.map_or("unknown", |failure| failure.word());
-                *self.counted.failed.entry(reason).or_default() += 1;
+                self.note_failure(host, LogProtocol::Dhcp, reason);
+            } else {
+                self.note(host, DHCP_STATE, after.word(), has.map(IpAddr::V4));
             }
         }
         if had != has {
@@ -826,8 +911,14 @@ impl HostGroup {
                 self.counted.dora.record(after.0);
                 self.became_usable(host, now);
             }
-            Some(DhcpEvent::Renewed) => self.counted.renewed += 1,
-            Some(DhcpEvent::Expired) => self.counted.expired += 1,
+            Some(DhcpEvent::Renewed) => {
+                self.counted.renewed += 1;
+                self.note(host, DHCP_STATE, "renewed", has.map(IpAddr::V4));
+            }
+            Some(DhcpEvent::Expired) => {
+                self.counted.expired += 1;
+                self.note(host, DHCP_STATE, "expired", had.map(IpAddr::V4));
+            }
             Some(DhcpEvent::Ignored(reason)) => {
                 let by_fault = [Fault::IgnoreOffer, Fault::IgnoreNak]
                     .into_iter()
@@ -835,6 +926,7 @@ impl HostGroup {
                 if !by_fault {
                     *self.counted.ignored.entry(reason).or_default() += 1;
                 }
+                self.note(host, (LogProtocol::Dhcp, EventKind::Ignored), reason, None);
             }
             Some(DhcpEvent::Acknowledged | DhcpEvent::Refused) | None => {}
         }
@@ -851,6 +943,10 @@ impl HostGroup {
         let before = std::mem::replace(&mut record.fixed, state);
         self.states[before as usize] -= 1;
         self.states[state as usize] += 1;
+        if state != DhcpState::Failed {
+            let address = self.static_address(host);
+            self.note(host, ARP_STATE, state.word(), Some(address.into()));
+        }
         self.share(host, now);
     }
 
@@ -930,6 +1026,8 @@ impl HostGroup {
             self.pinger.add(host, now);
         }
         self.can_join(host, now);
+        self.can_ask(host, now);
+        self.examine_name(host, now);
     }
 
     fn release(&mut self, stopped: Nanos, now: Nanos, out: &mut FrameQueue) -> bool {
@@ -946,6 +1044,7 @@ impl HostGroup {
                 self.leave_all(host, now, out);
                 self.step(host, now, out, |client, cx| client.release(cx));
                 self.release_ipv6(host, now, out);
+                self.end_session(host, now, out);
             }
             self.announce_end(host, out);
             if self.settings.release {
@@ -953,6 +1052,7 @@ impl HostGroup {
             }
             any = true;
         }
+        any |= self.end_sessions(now, out);
         any | self.repeat_releases(now, out)
     }
 
@@ -971,6 +1071,13 @@ impl HostGroup {
         packet: &[u8],
         out: &mut FrameQueue,
     ) {
+        if let Some(frame) = self.in_session(addresses, kind, packet) {
+            out.push(self.due, |octets| {
+                begin_frame(octets, (frame.to, addresses.1), &self.settings.tags, frame.kind);
+                octets.extend_from_slice(&frame.octets);
+            });
+            return;
+        }
         let copies = if kind == ARP { self.copies() } else { 1 };
         for _ in 0..copies {
             out.push(self.due, |octets| {
@@ -997,7 +1104,9 @@ impl HostGroup {
             }
         }
         let asked = self.host_of(arp.target).filter(|host| self.state(*host).has_address());
-        let resolves = self.settings.ping.is_some() || self.shared.is_some();
+        let resolves = self.settings.ping.is_some()
+            || self.shared.is_some()
+            || self.settings.services.resolver.is_some();
         if !probes && (asked.is_some() || !arp.request) && resolves {
             let was_asked = self.neighbors.learn(arp.sender.into(), arp.sender_mac);
             self.pinger.resolved(now, arp.sender.into());
@@ -1093,7 +1202,10 @@ impl HostGroup {
         }
         let host = self.host_of_mac(message.chaddr).filter(|host| is_client && *host < self.next);
         let Some(host) = host else { return false };
-        *self.counted.received.entry(word(&message)).or_default() += 1;
+        let kind = word(&message);
+        *self.counted.received.entry(kind).or_default() += 1;
+        let address = Some(message.yiaddr).filter(|address| !address.is_unspecified());
+        self.note(host, (LogProtocol::Dhcp, EventKind::Received), kind, address.map(IpAddr::V4));
         self.hosts[host as usize].server_mac = from;
         self.step(host, now, out, |client, cx| client.receive(cx, &message));
         self.schedule(host);
@@ -1156,14 +1268,10 @@ impl HostGroup {
         } else if let Some(echo) = Echo::of_reply(packet) {
             self.count_reply(now, host, &echo);
         } else if let Some(error) = IcmpError::parse(packet) {
-            *self.counted.echo.errors.entry(error.word).or_default() += 1;
-            // A redirect is no reason to give the request up.
-            if error.word != "redirect"
-                && let Some(echo) = error.echo
-            {
-                self.pinger.answered(host, &echo);
-            }
+            self.count_error(host, &error);
         } else if self.settings.icmp_errors
+            // Other sources may have flows of the host.
+            && (self.shared.is_none() || !is_of_a_flow(packet))
             && self.may_send_error(now)
             && IcmpError::unreachable(packet, &mut reply)
         {
@@ -1177,6 +1285,17 @@ impl HostGroup {
         if let Some(sent) = self.pinger.answered(host, echo) {
             self.counted.echo.received += 1;
             self.counted.echo.rtt.record(now.saturating_sub(sent).0);
+        }
+    }
+
+    /// Counts an error of ICMP, which ends the echo request that caused it.
+    fn count_error(&mut self, host: u32, error: &IcmpError) {
+        *self.counted.echo.errors.entry(error.word).or_default() += 1;
+        // A redirect is no reason to give the request up.
+        if error.word != "redirect"
+            && let Some(echo) = error.echo
+        {
+            self.pinger.answered(host, &echo);
         }
     }
 
@@ -1229,7 +1348,9 @@ impl HostGroup {
                 continue;
             };
             self.asker = host;
+            let in_session = self.pppoe.as_ref().and_then(|of| of.server_of(host));
             let answer = match hop {
+                _ if let Some(server) = in_session => Answer::Mac(server),
                 IpAddr::V4(_) => self.neighbors.find(now, hop),
                 IpAddr::V6(hop) => self.find_ipv6(now, hop),
             };
@@ -1271,13 +1392,19 @@ impl HostGroup {
                 return Some((source.into(), target.into(), hop.into()));
             }
         };
+        if let Some((own, server)) = self.pppoe.as_ref().and_then(|of| of.addresses(host)) {
+            let target = target.unwrap_or(server);
+            return Some((own.into(), target.into(), target.into()));
+        }
         let client = &self.hosts[host as usize].client;
         let own = self.address(host)?;
         let gateway = self.gateway_of(host);
         let mask = match self.settings.addressing {
             Addressing::Static { prefix, .. } => mask_of(prefix),
             Addressing::LinkLocal => mask_of(16),
-            Addressing::Dhcp(_) | Addressing::None => client.mask().unwrap_or(Ipv4Addr::BROADCAST),
+            Addressing::Dhcp(_) | Addressing::Ppp | Addressing::None => {
+                client.mask().unwrap_or(Ipv4Addr::BROADCAST)
+            }
         };
         let target = target.or(gateway).or(client.server())?;
         let on_link = (target.to_bits() ^ own.to_bits()) & mask.to_bits() == 0;

@@ -1,22 +1,28 @@
-//! Errors of ICMP (RFC 792), received and sent.
+//! Errors of ICMP (RFC 792) and ICMPv6 (RFC 4443), received and sent.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use squall_units::{be16, get_be16};
 use squall_wire::checksum::{fold, sum};
 
-use crate::Echo;
+use crate::{
+    Echo,
+    packets::{ICMPV6, UDP, pseudo},
+};
 
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
-const UDP: u8 = 17;
+/// Extension headers and "no next header", which a host must know (RFC 8200 section 4).
+const EXTENSIONS: [u8; 7] = [0, 43, 44, 50, 51, 59, 60];
 /// The longest error that a host sends, in octets (RFC 1812 section 4.3.2.3).
 const LONGEST: usize = 576;
+/// The longest one over IPv6: the minimum MTU (RFC 4443 section 2.4 (c)).
+const LONGEST_6: usize = 1280;
 
 /// An error that a router or host has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcmpError {
-    /// "unreachable", "time_exceeded", "parameter_problem" or "redirect".
+    /// "unreachable", "time_exceeded", "parameter_problem", "redirect", or over IPv6 "too_big".
     pub word: &'static str,
     pub code: u8,
     /// The echo request that caused it.
@@ -24,8 +30,15 @@ pub struct IcmpError {
 }
 
 impl IcmpError {
-    /// Parses an IPv4 packet. `None` if it is no error, or has a wrong checksum.
+    /// Parses an IP packet. `None` if it is no error, or has a wrong checksum.
     pub fn parse(packet: &[u8]) -> Option<Self> {
+        match packet.first()? >> 4 {
+            6 => Self::parse_v6(packet),
+            _ => Self::parse_v4(packet),
+        }
+    }
+
+    fn parse_v4(packet: &[u8]) -> Option<Self> {
         let (_, icmp) = payload(packet, ICMP)?;
         let word = match icmp.first()? {
             3 => "unreachable",
@@ -40,10 +53,64 @@ impl IcmpError {
         Some(Self { word, code: icmp[1], echo: caused_by(&icmp[8..]) })
     }
 
+    fn parse_v6(packet: &[u8]) -> Option<Self> {
+        let (ip, icmp) = payload_v6(packet).filter(|(ip, _)| ip[6] == ICMPV6)?;
+        let word = match icmp.first()? {
+            1 => "unreachable",
+            2 => "too_big",
+            3 => "time_exceeded",
+            4 => "parameter_problem",
+            _ => return None,
+        };
+        if icmp.len() < 8 || fold(pseudo(ip, icmp.len()) + sum(icmp)) != 0xffff {
+            return None;
+        }
+        Some(Self { word, code: icmp[1], echo: caused_by_v6(&icmp[8..]) })
+    }
+
     /// Appends the error with which a host answers a packet that no program of it expects: port
     /// unreachable for UDP, protocol unreachable for protocols other than ICMP and TCP (RFC 1122
-    /// section 3.2.2.1). Returns false if the packet gets none.
+    /// section 3.2.2.1); over IPv6, an unknown next header is a parameter problem (RFC 8200 section
+    /// 4). Returns false if the packet gets none.
     pub fn unreachable(packet: &[u8], out: &mut Vec<u8>) -> bool {
+        match packet.first().map(|first| first >> 4) {
+            Some(6) => Self::unreachable_v6(packet, out).is_some(),
+            _ => Self::unreachable_v4(packet, out),
+        }
+    }
+
+    fn unreachable_v6(packet: &[u8], out: &mut Vec<u8>) -> Option<()> {
+        let (ip, payload) = payload_v6(packet)?;
+        let (kind, code, pointer): (u8, u8, u32) = match ip[6] {
+            // TCP resets connections instead.
+            ICMPV6 | TCP => return None,
+            UDP => (1, 4, 0),
+            extension if EXTENSIONS.contains(&extension) => return None,
+            // The pointer is the place of the next header.
+            _ => (4, 1, 6),
+        };
+        let (source, own) = (address_v6(&ip[8..]), address_v6(&ip[24..]));
+        if source.is_unspecified() || source.is_multicast() || own.is_multicast() {
+            return None;
+        }
+        let cause = &packet[..(40 + payload.len()).min(LONGEST_6 - 48)];
+        let len = (8 + cause.len()) as u16;
+        let at = out.len();
+        out.extend([0x60, 0, 0, 0]);
+        out.extend(len.to_be_bytes());
+        out.extend([ICMPV6, 64]);
+        out.extend(own.octets());
+        out.extend(source.octets());
+        out.extend([kind, code, 0, 0]);
+        out.extend(pointer.to_be_bytes());
+        out.extend(cause);
+        let (ip, icmp) = out[at..].split_at_mut(40);
+        let check = !fold(pseudo(ip, icmp.len()) + sum(icmp));
+        icmp[2..4].copy_from_slice(&check.to_be_bytes());
+        Some(())
+    }
+
+    fn unreachable_v4(packet: &[u8], out: &mut Vec<u8>) -> bool {
         let Some(protocol) = packet.get(9) else { return false };
         let code = match *protocol {
             // TCP resets connections instead.
@@ -99,6 +166,30 @@ fn caused_by(cause: &[u8]) -> Option<Echo> {
         id: get_be16(icmp, 4)?,
         seq: get_be16(icmp, 6)?,
     })
+}
+
+/// Header and payload of an IPv6 packet.
+fn payload_v6(packet: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (ip, rest) = packet.split_at_checked(40).filter(|(ip, _)| ip[0] >> 4 == 6)?;
+    Some((ip, rest.get(..usize::from(be16(ip, 4)))?))
+}
+
+fn caused_by_v6(cause: &[u8]) -> Option<Echo> {
+    let (ip, icmp) = cause.split_at_checked(40)?;
+    if ip[0] >> 4 != 6 || ip[6] != ICMPV6 || icmp.first() != Some(&128) {
+        return None;
+    }
+    Some(Echo {
+        source: address_v6(&ip[8..]).into(),
+        destination: address_v6(&ip[24..]).into(),
+        id: get_be16(icmp, 4)?,
+        seq: get_be16(icmp, 6)?,
+    })
+}
+
+fn address_v6(octets: &[u8]) -> Ipv6Addr {
+    let octets = octets.first_chunk::<16>().expect("the header has its addresses");
+    Ipv6Addr::from(*octets)
 }
 
 fn address(octets: &[u8]) -> Ipv4Addr {
@@ -173,12 +264,70 @@ mod tests {
         }
     }
 
+    /// A datagram, or a packet of another protocol, between two hosts.
+    fn datagram_v6(protocol: u8, destination: &str) -> Vec<u8> {
+        let mut packet = vec![0x60, 0, 0, 0, 0, 8, protocol, 64];
+        packet.extend("2001:db8::9".parse::<Ipv6Addr>().unwrap().octets());
+        packet.extend(destination.parse::<Ipv6Addr>().unwrap().octets());
+        packet.extend([0x12, 0x34, 0, 9, 0, 8, 0, 0]);
+        packet
+    }
+
+    #[test]
+    fn errors_over_ipv6_have_the_packet_that_caused_them() {
+        for (protocol, word, code, pointer) in
+            [(UDP, "unreachable", 4, 0), (132, "parameter_problem", 1, 6)]
+        {
+            let cause = datagram_v6(protocol, "2001:db8::1");
+            let mut out = Vec::new();
+            assert!(IcmpError::unreachable(&[&cause[..], &[0; 6]].concat(), &mut out));
+            let read = IcmpError::parse(&out).unwrap();
+            assert_eq!((read.word, read.code, read.echo), (word, code, None));
+            assert_eq!((out[47], &out[48..]), (pointer, &cause[..]));
+            assert_eq!((&out[8..24], &out[24..40]), (&cause[24..40], &cause[8..24]));
+            out[60] ^= 1;
+            assert_eq!(IcmpError::parse(&out), None, "its checksum is wrong");
+        }
+        for (protocol, destination) in
+            [(TCP, "2001:db8::1"), (ICMPV6, "2001:db8::1"), (UDP, "ff02::1"), (44, "2001:db8::1")]
+        {
+            let cause = datagram_v6(protocol, destination);
+            assert!(!IcmpError::unreachable(&cause, &mut Vec::new()), "{protocol} {destination}");
+        }
+        let mut long = datagram_v6(UDP, "2001:db8::1");
+        long[4..6].copy_from_slice(&1400u16.to_be_bytes());
+        long.resize(1440, 7);
+        let mut out = Vec::new();
+        assert!(IcmpError::unreachable(&long, &mut out));
+        assert_eq!(out.len(), LONGEST_6);
+        let (source, destination) = (
+            "2001:db8::9".parse::<Ipv6Addr>().unwrap(),
+            "2001:db8::1".parse::<Ipv6Addr>().unwrap(),
+        );
+        let asked = Echo { source: source.into(), destination: destination.into(), id: 3, seq: 4 };
+        let mut request = asked.request();
+        request[6] = 132;
+        let mut error = Vec::new();
+        assert!(IcmpError::unreachable(&request, &mut error));
+        // As if the request itself had caused it.
+        error[48 + 6] = ICMPV6;
+        error[42..44].fill(0);
+        let (ip, icmp) = error.split_at_mut(40);
+        let check = !fold(pseudo(ip, icmp.len()) + sum(icmp));
+        icmp[2..4].copy_from_slice(&check.to_be_bytes());
+        assert_eq!(IcmpError::parse(&error).unwrap().echo, Some(asked));
+    }
+
     proptest! {
         #[test]
-        fn no_octets_make_it_panic(octets in proptest::collection::vec(any::<u8>(), 0..120), ip: bool) {
+        fn no_octets_make_it_panic(octets in proptest::collection::vec(any::<u8>(), 0..120), ip in 0..3) {
             let mut octets = octets;
-            let start: &[u8] = &[0x45, 0, 0, 60, 0, 0, 0, 0, 64, 1];
-            for (octet, start) in octets.iter_mut().zip(if ip { start } else { &[] }) {
+            let start: &[u8] = match ip {
+                0 => &[],
+                1 => &[0x45, 0, 0, 60, 0, 0, 0, 0, 64, 1],
+                _ => &[0x60, 0, 0, 0, 0, 40, ICMPV6, 64],
+            };
+            for (octet, start) in octets.iter_mut().zip(start) {
                 *octet = *start;
             }
             let _ = IcmpError::parse(&octets);

@@ -116,6 +116,16 @@ impl NeighborCache {
         }
     }
 
+    /// The MAC address of `address`, if it is known. Asks for nothing.
+    pub fn known(&self, address: IpAddr) -> Option<MacAddr> {
+        let (block, place) = block_of(address);
+        let block = self.blocks.get(&block).filter(|block| block.has(place));
+        block.map(|block| block.mac).or_else(|| match self.table.get(&address) {
+            Some(Entry::Known(mac)) => Some(*mac),
+            _ => None,
+        })
+    }
+
     /// Records that `address` has this MAC address. Returns whether the address was being resolved.
     pub fn learn(&mut self, address: IpAddr, mac: MacAddr) -> bool {
         let has_room = self.has_room();

@@ -58,6 +58,11 @@ impl Neighbor {
         self.state
     }
 
+    /// The MAC address, if it is known.
+    pub fn mac(&self) -> Option<MacAddr> {
+        Some(self.mac).filter(|_| self.state != Reachability::Incomplete)
+    }
+
     /// When [`Neighbor::timer`] must be called next.
     pub fn due(&self) -> Option<Nanos> {
         self.due

@@ -150,6 +150,7 @@ mod tests {
             replays: Vec::new(),
             flows: None,
             hosts: Vec::new(),
+            routers: Vec::new(),
             afters: Vec::new(),
             stop: squall_profile::Stop::default(),
             counted: false,

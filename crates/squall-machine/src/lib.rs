@@ -3,7 +3,7 @@
 //! chooses CPUs ([`cpus`]), checks disk space ([`room`]), resolves host names ([`Names`]), and finds
 //! the [`python`] interpreter.
 //!
-//! Two modules are used without a run: [`forward`] is a wire between two ports, and [`speaking`]
+//! [`router`] runs the daemons of a run's routers. Two modules are used without a run: [`forward`] is a wire between two ports, and [`speaking`]
 //! runs hosts on an interface.
 //!
 //! Knows of a plan only the resources that it uses, and knows neither sessions nor the engine.
@@ -19,6 +19,7 @@ mod names;
 pub mod ports;
 pub mod python;
 pub mod room;
+pub mod router;
 pub mod speaking;
 
 pub use error::Error;

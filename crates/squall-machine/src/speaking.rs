@@ -22,8 +22,14 @@ const MAX_FRAME: u32 = 1_518;
 
 /// The hosts of an interface. Frames that they send are appended to `out`.
 pub trait Hosts: Send {
-    /// Handles a received frame of ARP, ICMP or ICMPv6.
-    fn handle(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>);
+    /// The frames that the hosts get, as a filter of tcpdump.
+    fn filter(&self) -> &'static str {
+        "arp or icmp or icmp6"
+    }
+
+    /// Handles a received frame. The flag: whether its checksum is partial, because it comes from
+    /// this machine.
+    fn handle(&mut self, now: Nanos, frame: (&[u8], bool), out: &mut Vec<Vec<u8>>);
     /// Runs timers. Called after received frames, and every few milliseconds.
     fn turn(&mut self, now: Nanos, out: &mut Vec<Vec<u8>>);
 }
@@ -45,9 +51,7 @@ impl HostThread {
         let fails =
             |error: std::io::Error| Error::Environment(format!("hosts on {interface}: {error}"));
         // If there is no libpcap, there is no filter, and the hosts get every frame.
-        if let Ok(filter) =
-            filter::compile_port("arp or icmp or icmp6", opened.facts(), filter::SNAPLEN)
-        {
+        if let Ok(filter) = filter::compile_port(hosts.filter(), opened.facts(), filter::SNAPLEN) {
             opened.set_filter(&filter).map_err(fails)?;
         }
         let (rx, tx) =
@@ -83,11 +87,10 @@ fn run(
     let mut frames = Vec::new();
     while !over.load(Ordering::Relaxed) {
         let Ok(batch) = rx.receive() else { return };
-        let quiet = batch.frames.is_empty();
-        for frame in batch.iter() {
-            hosts.handle(frame.0, &mut frames);
+        let (quiet, now) = (batch.frames.is_empty(), monotonic());
+        for (octets, frame) in batch.iter() {
+            hosts.handle(now, (octets, frame.partial), &mut frames);
         }
-        let now = monotonic();
         hosts.turn(now, &mut frames);
         for frame in frames.drain(..) {
             let mut batch = tx.lend(1);

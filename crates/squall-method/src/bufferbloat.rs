@@ -94,9 +94,8 @@ pub fn run(
         ));
     }
     let measured = bench.trial(trial(settings, &streams))?;
-    if let Some(why) = measured.not_kept.first() {
-        outcome.verdict.status = Status::GeneratorBound;
-        outcome.verdict.text.push(format!("not measured: the generator did not keep up: {why}"));
+    if !measured.kept() {
+        outcome.not_measured("bufferbloat", &measured.not_kept);
         return Ok(());
     }
     let results: Vec<Direction<'_>> =

@@ -1,6 +1,6 @@
 //! Results of a method: verdict, figures, tables, plots, trials.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Display};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -216,6 +216,17 @@ impl Outcome {
              have different clocks",
             human::ns(bound as f64)
         ));
+    }
+
+    /// Adds a note that there are no figures of `what`, as the generator missed its schedule
+    /// ([`Measured::not_kept`]). The result is generator-bound: it lacks what the test asks for,
+    /// through no fault of the device.
+    pub fn not_measured(&mut self, what: impl Display, not_kept: &[String]) {
+        let why = not_kept.first().map_or_else(String::new, |why| format!(": {why}"));
+        self.notes.push(format!("{what}: not measured: the generator missed its schedule{why}"));
+        if matches!(self.verdict.status, Status::Measured | Status::Passed) {
+            self.verdict.status = Status::GeneratorBound;
+        }
     }
 
     /// Adds a warning if the generator limited a figure, with the reason from the last trial in

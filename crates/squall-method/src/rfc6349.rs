@@ -377,11 +377,7 @@ fn transfers(
         let flows = measured.flows.clone().unwrap_or_default();
         let what = format!("{}, {connections} connections", path.ways);
         if !measured.kept() {
-            let text = "not measured: the generator did not sustain the load";
-            texts.push(format!("{what}: {text}"));
-            if outcome.verdict.status == Status::Measured {
-                outcome.verdict.status = Status::GeneratorBound;
-            }
+            outcome.not_measured(what, &measured.not_kept);
             continue;
         }
         if flows.completed < u64::from(connections) {

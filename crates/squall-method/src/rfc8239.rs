@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bench::{Bench, MethodError},
-    outcome::{Outcome, Status},
+    outcome::Outcome,
     path,
     rig::Rig,
     settings::{WEEK, above_0, at_most, from, ports, settings, some, within},
@@ -199,10 +199,10 @@ fn trial(rig: &Rig, size: u32, loads: &[Load], duration_s: f64, label: String) -
 
 /// Notes a trial whose load the generator did not offer. Returns whether the trial counts.
 fn counts(what: &str, measured: &Measured, outcome: &mut Outcome) -> bool {
-    let Some(why) = measured.not_kept.first() else { return true };
-    outcome.verdict.status = Status::GeneratorBound;
-    outcome.notes.push(format!("{what}: not measured: the generator did not keep up: {why}"));
-    false
+    if !measured.kept() {
+        outcome.not_measured(what, &measured.not_kept);
+    }
+    measured.kept()
 }
 
 #[cfg(test)]

@@ -311,14 +311,13 @@ fn latency(
             let label = format!("{what}, {:.1} connections/s", rate / 2.0);
             let measured = bench.trial(settings.trial(label, rate / 2.0, http))?;
             let flows = measured.flows.clone().unwrap_or_default();
-            if !measured.kept() || !valid(rate / 2.0, &flows) {
-                outcome.notes.push(format!(
-                    "{what}: not measured: {}",
-                    match measured.kept() {
-                        true => crate::connections::why(&flows),
-                        false => "the generator did not sustain the rate".into(),
-                    }
-                ));
+            if !measured.kept() {
+                outcome.not_measured(what, &measured.not_kept);
+                continue;
+            }
+            if !valid(rate / 2.0, &flows) {
+                let why = crate::connections::why(&flows);
+                outcome.notes.push(format!("{what}: not measured: {why}"));
                 continue;
             }
             for (name, delay) in

@@ -2,7 +2,7 @@
 
 use squall_method::{
     Bench, Device, MaxLoad, Measured, Method, MethodError, NoWatch, Outcome, RetryPolicy, Rig,
-    RigLane, Runner, Status, Trial, rfc8219, soak, tst009,
+    RigLane, Runner, Status, Trial, rfc2544, rfc8219, soak, tst009,
 };
 
 fn run(runner: &mut dyn Runner, rig: &Rig, method: Method) -> Result<Outcome, MethodError> {
@@ -110,4 +110,44 @@ fn a_soak_sees_the_drift_and_judges_it() {
     let steady = run(&mut Device::ideal(), &rig(), Method::Soak(settings)).unwrap();
     assert_eq!(steady.verdict.status, Status::Passed);
     assert_eq!(value(&steady, "availability"), 1.0);
+}
+
+/// A generator that misses its schedule in the trials with these words in their labels.
+struct Busy(Device, &'static [&'static str]);
+
+impl Runner for Busy {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
+        let mut measured = self.0.run(trial)?;
+        if self.1.iter().any(|word| trial.label.contains(word)) {
+            measured.not_kept.push("20 frames late".into());
+        }
+        Ok(measured)
+    }
+
+    fn settle(&mut self, seconds: f64) -> Result<(), MethodError> {
+        self.0.settle(seconds)
+    }
+}
+
+#[test]
+fn a_test_without_figures_is_generator_bound_and_not_measured() {
+    let outcome = |busy| {
+        let device = Device { capacity_fps: 1e6, buffer: 10.0, delay_ns: 9, ..Device::ideal() };
+        let settings = rfc2544::Settings { frame_sizes: vec![64], ..Default::default() };
+        run(&mut Busy(device, busy), &rig(), Method::Rfc2544(settings.quick(&[]))).unwrap()
+    };
+    let good = outcome(&[]);
+    assert_eq!(good.verdict.status, Status::Measured, "{:?}", good.notes);
+    assert_eq!(value(&good, "latency/64"), 9.0);
+    for (busy, missing) in [
+        (&["latency"], "latency/64"),
+        (&["frame loss"], "loss@100%/64"),
+        (&["recovery"], "recovery/64"),
+    ] {
+        assert!(good.figure(missing).is_some(), "{missing}: {:?}", good.notes);
+        let outcome = outcome(busy);
+        assert!(outcome.figure(missing).is_none(), "{missing}");
+        assert_eq!(outcome.verdict.status, Status::GeneratorBound, "{missing}");
+        assert!(outcome.notes.iter().any(|note| note.contains("20 frames late")), "{missing}");
+    }
 }

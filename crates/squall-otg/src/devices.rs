@@ -1,25 +1,32 @@
 //! Emulated devices: their interfaces, and the addresses that flows between them put into packets.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use squall_host::{OptionTemplate, ServerSettings, ValueTemplate};
 use squall_units::MacAddr;
 
 use crate::{
     packet::{Ends, mac_number},
     read::{Node, Notes, brief},
-    translate::{DeviceInfo, IpInfo, PortInfo, Resolved, Unresolved, VlanInfo},
+    translate::{
+        DeviceInfo, DhcpClientInfo, DhcpServerInfo, IpInfo, PortInfo, Resolved, Unresolved,
+        VlanInfo,
+    },
 };
 
 /// Interfaces, and the names by which flows refer to them.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
     pub list: Vec<DeviceInfo>,
+    pub dhcp_servers: Vec<DhcpServerInfo>,
     /// Interfaces by device, interface and address name.
     names: HashMap<String, Vec<Endpoint>>,
     macs: HashMap<IpAddr, MacAddr>,
+    /// Names of DHCP clients and servers.
+    dhcp_names: HashSet<String>,
 }
 
 /// An interface, and its address if the flow names one.
@@ -32,28 +39,19 @@ pub(crate) struct Endpoint {
 
 impl Devices {
     pub fn read(root: &Node<'_>, ports: &[PortInfo], notes: &mut Notes) -> Self {
-        const KEYS: [&str; 4] = ["name", "ethernets", "ipv4_loopbacks", "ipv6_loopbacks"];
-        const PROTOCOLS: [&str; 10] = [
-            "isis",
-            "bgp",
-            "vxlan",
-            "rsvp",
-            "dhcp_server",
-            "ospfv2",
-            "ospfv3",
-            "macsec",
-            "rocev2",
-            "bmp",
-        ];
+        const KEYS: [&str; 5] =
+            ["name", "ethernets", "dhcp_server", "ipv4_loopbacks", "ipv6_loopbacks"];
+        const PROTOCOLS: [&str; 9] =
+            ["isis", "bgp", "vxlan", "rsvp", "ospfv2", "ospfv3", "macsec", "rocev2", "bmp"];
         let mut devices = Self::default();
         for node in root.list("devices", notes) {
             node.known(&[KEYS.as_slice(), &PROTOCOLS].concat(), notes);
             let name = node.needed_text("name", notes).unwrap_or_default().to_owned();
-            for key in PROTOCOLS.iter().chain(&KEYS[2..]) {
+            for key in PROTOCOLS.iter().chain(&KEYS[3..]) {
                 if let Some(protocol) = node.get(key) {
                     notes.unsupported(
                         &protocol,
-                        "devices support only ARP, neighbor discovery and echo",
+                        "devices support only ARP, neighbor discovery, echo and DHCPv4",
                     );
                 }
             }
@@ -67,6 +65,7 @@ impl Devices {
                 ipv6: None,
             });
             let all: Vec<Endpoint> = all.collect();
+            devices.dhcp_server(&node.at("dhcp_server"), first, notes);
             devices.name(&node, name, all, notes);
         }
         devices
@@ -85,10 +84,8 @@ impl Devices {
         let keys =
             ["name", "connection", "ipv4_addresses", "ipv6_addresses", "mac", "mtu", "vlans"];
         node.known(&[keys.as_slice(), &["dhcpv4_interfaces", "dhcpv6_interfaces"]].concat(), notes);
-        for key in ["dhcpv4_interfaces", "dhcpv6_interfaces"] {
-            if let Some(dhcp) = node.get(key) {
-                notes.unsupported(&dhcp, "addresses from DHCP; try a fixed address");
-            }
+        if let Some(dhcp) = node.get("dhcpv6_interfaces") {
+            notes.unsupported(&dhcp, "addresses from DHCPv6; try a fixed address");
         }
         let name = node.needed_text("name", notes).unwrap_or_default().to_owned();
         let connection = node.at("connection");
@@ -149,8 +146,91 @@ impl Devices {
             self.name(node, address.name.clone(), vec![endpoint], notes);
         }
         self.name(node, name.clone(), vec![Endpoint { interface, ipv4: None, ipv6: None }], notes);
+        let dhcpv4 = self.dhcp_client(node, notes);
         let (device, port) = (device.to_owned(), port.unwrap_or_default().to_owned());
-        self.list.push(DeviceInfo { device, ethernet: name, port, mac, mtu, vlans, ipv4, ipv6 });
+        self.list.push(DeviceInfo {
+            device,
+            ethernet: name,
+            port,
+            mac,
+            mtu,
+            vlans,
+            ipv4,
+            ipv6,
+            dhcpv4,
+        });
+    }
+
+    /// The DHCPv4 client of an interface. Clients are known by their MAC address, so that an
+    /// interface has one.
+    fn dhcp_client(&mut self, ethernet: &Node<'_>, notes: &mut Notes) -> Option<DhcpClientInfo> {
+        let mut clients = ethernet.list("dhcpv4_interfaces", notes).into_iter();
+        let node = clients.next()?;
+        for further in clients {
+            notes.unsupported(&further, "a second DHCP client of an interface");
+        }
+        let keys = ["name", "choice", "server_address", "broadcast", "parameters_request_list"];
+        node.known(&keys, notes);
+        let name = node.needed_text("name", notes)?.to_owned();
+        let choices = ["first_server", "server_address"];
+        if node.choice(&choices, Some("first_server"), notes) == Some("server_address") {
+            let at = node.at("server_address");
+            notes.unsupported(&at, "clients take the first offer; try first_server");
+        }
+        if let Some(list) = node.get("parameters_request_list") {
+            let keys = ["subnet_mask", "router", "renewal_timer", "rebinding_timer"];
+            list.known(&keys, notes);
+            notes.warn(&list.path, "has no effect: clients always ask for these parameters");
+        }
+        if !self.dhcp_names.insert(name.clone()) {
+            notes.problem(
+                &node.at("name").path,
+                format!("{name:?} is also the name of another client or server"),
+            );
+        }
+        Some(DhcpClientInfo { name, broadcast: node.flag("broadcast", false, notes) })
+    }
+
+    /// The DHCP servers of a device, whose interfaces begin at `first`.
+    fn dhcp_server(&mut self, node: &Node<'_>, first: usize, notes: &mut Notes) {
+        node.known(&["ipv4_interfaces", "ipv6_interfaces"], notes);
+        let ipv6 = node.at("ipv6_interfaces");
+        if ipv6.value.as_array().is_some_and(|list| !list.is_empty()) {
+            notes.unsupported(&ipv6, "servers support only DHCPv4");
+        }
+        for server in node.list("ipv4_interfaces", notes) {
+            server.known(&["name", "ipv4_name", "address_pools"], notes);
+            let name = server.needed_text("name", notes).unwrap_or_default().to_owned();
+            let of = server.needed_text("ipv4_name", notes).unwrap_or_default();
+            let found = (first..self.list.len()).find_map(|interface| {
+                let own = self.list[interface].ipv4.iter().find(|own| own.name == of)?;
+                Some((interface, own.address))
+            });
+            if found.is_none() && !of.is_empty() {
+                let path = server.at("ipv4_name").path;
+                notes.problem(&path, format!("the device has no IPv4 address {of:?}"));
+            }
+            let mut pools = server.list("address_pools", notes).into_iter();
+            let pool = pools.next();
+            for further in pools {
+                notes.unsupported(&further, "a second pool of a server");
+            }
+            let Some(pool) = pool else {
+                notes.problem(&server.at("address_pools").path, "missing: expected a pool");
+                continue;
+            };
+            let Some((settings, options)) = read_pool(&pool, notes) else { continue };
+            if !self.dhcp_names.insert(name.clone()) {
+                notes.problem(
+                    &server.at("name").path,
+                    format!("{name:?} is also the name of another client or server"),
+                );
+            }
+            if let Some((interface, address)) = found {
+                let settings = ServerSettings { address, ..settings };
+                self.dhcp_servers.push(DhcpServerInfo { name, interface, settings, options });
+            }
+        }
     }
 
     /// The endpoints that flows refer to by `name`.
@@ -209,6 +289,53 @@ impl Devices {
             dst_ipv6: bits6(v6_ends.1),
         }
     }
+}
+
+/// A pool as settings of a server that has no address yet, and its further options.
+fn read_pool(pool: &Node<'_>, notes: &mut Notes) -> Option<(ServerSettings, Vec<OptionTemplate>)> {
+    /// Option 6 (RFC 2132 section 3.8).
+    const DNS: u8 = 6;
+    let keys = ["name", "lease_time", "start_address", "prefix_length", "count", "step", "options"];
+    pool.known(&keys, notes);
+    let first = needed(pool, "start_address", V4.expected, notes);
+    let prefix = pool.uint("prefix_length", 31, notes).map_or(24, |prefix| prefix as u8);
+    let count = pool.uint("count", 1_000_000, notes).unwrap_or(1) as u32;
+    let lease = pool.uint("lease_time", u32::MAX.into(), notes).unwrap_or(86_400) as u32;
+    if lease == 0 {
+        notes.problem(&pool.at("lease_time").path, "found 0, expected at least 1 s");
+    }
+    if count > 1 && pool.uint("step", u64::MAX, notes).is_some_and(|step| step != 1) {
+        notes.unsupported(&pool.at("step"), "the addresses of a pool are consecutive");
+    }
+    let options = pool.at("options");
+    let servers = ["primary_dns_server", "secondary_dns_server"];
+    options.known(
+        &[&["router_address", "echo_relay_with_tlv_82"], servers.as_slice()].concat(),
+        notes,
+    );
+    let mut given = |key| {
+        let found: Option<Ipv4Addr> = address(&options, key, V4.expected, notes);
+        found.filter(|address| !address.is_unspecified())
+    };
+    let router = given("router_address");
+    let octets: Vec<u8> =
+        servers.into_iter().filter_map(&mut given).flat_map(|dns| dns.octets()).collect();
+    if !options.flag("echo_relay_with_tlv_82", true, notes) {
+        let at = options.at("echo_relay_with_tlv_82");
+        notes.unsupported(&at, "servers return option 82 (RFC 3046)");
+    }
+    let digits: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+    let value = ValueTemplate::hex(&digits).filter(|_| !octets.is_empty());
+    let dns = value.map(|value| OptionTemplate { code: DNS, value });
+    let settings = ServerSettings {
+        prefix,
+        router,
+        first: first?,
+        count,
+        lease: lease.max(1),
+        ..ServerSettings::default()
+    };
+    Some((settings, dns.into_iter().collect()))
 }
 
 fn read_vlan(node: &Node<'_>, notes: &mut Notes) -> VlanInfo {

@@ -41,7 +41,7 @@ pub use controller::{Controller, Refusal};
 pub use problems::{Problem, Problems};
 pub use reference::reference;
 pub use translate::{
-    CaptureInfo, Counting, DeviceInfo, EgressInfo, EgressTag, FlowInfo, IpInfo, MetricsInfo,
-    PortInfo, Resolved, StreamInfo, TagValue, Translated, Unresolved, VlanInfo, translate,
-    translate_with,
+    CaptureInfo, Counting, DeviceInfo, DhcpClientInfo, DhcpServerInfo, EgressInfo, EgressTag,
+    FlowInfo, IpInfo, MetricsInfo, PortInfo, Resolved, StreamInfo, TagValue, Translated,
+    Unresolved, VlanInfo, translate, translate_with,
 };

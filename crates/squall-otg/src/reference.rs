@@ -109,7 +109,9 @@ interface |
 | captures | `format`, `overwrite`, `packet_size`; all `filters` must match; a mask of zeros \
 compares all bits |
 | devices | `ethernets` on ports with `mac`, `mtu`, `vlans`, `ipv4_addresses`, `ipv6_addresses`: \
-they answer ARP, neighbor discovery and echo. No routing protocol, no DHCP, no loopback |
+they answer ARP, neighbor discovery and echo; `dhcpv4_interfaces` (one per interface, the first \
+server), `dhcp_server.ipv4_interfaces` (one pool with `step` 1). No routing protocol, no DHCPv6, \
+no loopback |
 | flows | below |
 | options, events | no effect |
 | lags, lldp, stateful_flows, egress_only_tracking | not supported |

@@ -4,7 +4,7 @@
 //! protobuf's JSON, 64-bit counts are strings. Other numbers never have an exponent, with which the
 //! Python client would parse them as strings.
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Number, Value, json};
@@ -40,6 +40,8 @@ pub enum TransmitState {
 pub enum MetricsRequest {
     Ports { names: Vec<String>, columns: Vec<String> },
     Flows { names: Vec<String>, columns: Vec<String>, tagged: TaggedRequest },
+    DhcpClients { names: Vec<String>, columns: Vec<String> },
+    DhcpServers { names: Vec<String>, columns: Vec<String> },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +65,20 @@ pub struct CaptureRequest {
 /// A `get_states` request. An empty list of names selects all interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatesRequest {
-    Ipv4Neighbors { ethernets: Vec<String> },
-    Ipv6Neighbors { ethernets: Vec<String> },
+    Ipv4Neighbors {
+        ethernets: Vec<String>,
+    },
+    Ipv6Neighbors {
+        ethernets: Vec<String>,
+    },
+    /// Names of clients; empty: all.
+    DhcpInterfaces {
+        clients: Vec<String>,
+    },
+    /// Names of servers; empty: all.
+    DhcpLeases {
+        servers: Vec<String>,
+    },
 }
 
 /// A `set_control_action` request.
@@ -130,7 +144,7 @@ impl ControlState {
                 if choice != "all" {
                     notes.unsupported(
                         &inner,
-                        "devices support only ARP, neighbor discovery and echo",
+                        "devices support only ARP, neighbor discovery, echo and DHCPv4",
                     );
                     return None;
                 }
@@ -146,7 +160,7 @@ impl MetricsRequest {
     /// # Errors
     /// Invalid or unsupported parts.
     pub fn from_json(value: &Value) -> Result<Self, Problems> {
-        const OTHERS: [&str; 21] = [
+        const OTHERS: [&str; 19] = [
             "bgpv4",
             "bgpv6",
             "isis",
@@ -154,8 +168,6 @@ impl MetricsRequest {
             "lacp",
             "lldp",
             "rsvp",
-            "dhcpv4_client",
-            "dhcpv4_server",
             "dhcpv6_client",
             "dhcpv6_server",
             "ospfv2",
@@ -171,7 +183,8 @@ impl MetricsRequest {
         ];
         let mut notes = Notes::default();
         let node = Node::root(value);
-        let choices: Vec<&'static str> = ["port", "flow"].into_iter().chain(OTHERS).collect();
+        let choices: Vec<&'static str> =
+            ["port", "flow", "dhcpv4_client", "dhcpv4_server"].into_iter().chain(OTHERS).collect();
         node.known(&[&["choice"], choices.as_slice()].concat(), &mut notes);
         let request = node.member(&choices, Some("port"), &mut notes).and_then(
             |(choice, inner)| match choice {
@@ -190,8 +203,23 @@ impl MetricsRequest {
                         tagged: TaggedRequest::read(&inner.at("tagged_metrics"), &mut notes),
                     })
                 }
+                "dhcpv4_client" => {
+                    inner.known(&["client_names", "column_names"], &mut notes);
+                    Some(Self::DhcpClients {
+                        names: inner.texts("client_names", &mut notes),
+                        columns: inner.texts("column_names", &mut notes),
+                    })
+                }
+                "dhcpv4_server" => {
+                    inner.known(&["server_names", "column_names"], &mut notes);
+                    Some(Self::DhcpServers {
+                        names: inner.texts("server_names", &mut notes),
+                        columns: inner.texts("column_names", &mut notes),
+                    })
+                }
                 _ => {
-                    notes.unsupported(&inner, "only ports and flows have metrics");
+                    let why = "only ports, flows, and clients and servers of DHCPv4 have metrics";
+                    notes.unsupported(&inner, why);
                     None
                 }
             },
@@ -245,13 +273,11 @@ impl StatesRequest {
     /// # Errors
     /// Invalid or unsupported parts.
     pub fn from_json(value: &Value) -> Result<Self, Problems> {
-        const OTHERS: [&str; 12] = [
+        const OTHERS: [&str; 10] = [
             "bgp_prefixes",
             "isis_lsps",
             "lldp_neighbors",
             "rsvp_lsps",
-            "dhcpv4_interfaces",
-            "dhcpv4_leases",
             "dhcpv6_interfaces",
             "dhcpv6_leases",
             "ospfv2_lsas",
@@ -262,18 +288,28 @@ impl StatesRequest {
         let mut notes = Notes::default();
         let node = Node::root(value);
         let choices: Vec<&'static str> =
-            ["ipv4_neighbors", "ipv6_neighbors"].into_iter().chain(OTHERS).collect();
+            ["ipv4_neighbors", "ipv6_neighbors", "dhcpv4_interfaces", "dhcpv4_leases"]
+                .into_iter()
+                .chain(OTHERS)
+                .collect();
         let request = node.member(&choices, Some("ipv4_neighbors"), &mut notes).and_then(
             |(choice, inner)| {
                 let ethernets = inner.texts("ethernet_names", &mut notes);
                 match choice {
+                    "dhcpv4_interfaces" => {
+                        let clients = inner.texts("dhcp_client_names", &mut notes);
+                        Some(Self::DhcpInterfaces { clients })
+                    }
+                    "dhcpv4_leases" => {
+                        let servers = inner.texts("dhcp_server_names", &mut notes);
+                        Some(Self::DhcpLeases { servers })
+                    }
                     "ipv4_neighbors" => Some(Self::Ipv4Neighbors { ethernets }),
                     "ipv6_neighbors" => Some(Self::Ipv6Neighbors { ethernets }),
                     _ => {
-                        notes.unsupported(
-                            &inner,
-                            "only ipv4_neighbors and ipv6_neighbors have states",
-                        );
+                        let why = "only ipv4_neighbors, ipv6_neighbors, dhcpv4_interfaces and \
+                                   dhcpv4_leases have states";
+                        notes.unsupported(&inner, why);
                         None
                     }
                 }
@@ -385,8 +421,36 @@ fn plain(value: f64) -> Number {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "choice", rename_all = "snake_case")]
 pub enum MetricsResponse {
-    PortMetrics { port_metrics: Vec<PortMetric> },
-    FlowMetrics { flow_metrics: Vec<FlowMetric> },
+    PortMetrics {
+        port_metrics: Vec<PortMetric>,
+    },
+    FlowMetrics {
+        flow_metrics: Vec<FlowMetric>,
+    },
+    #[serde(rename = "dhcpv4_client")]
+    DhcpClients {
+        dhcpv4client_metrics: Vec<DhcpClientMetric>,
+    },
+    #[serde(rename = "dhcpv4_server")]
+    DhcpServers {
+        dhcpv4server_metrics: Vec<DhcpServerMetric>,
+    },
+}
+
+/// Messages of a DHCPv4 client. Fields that were not requested are `None`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct DhcpClientMetric {
+    pub name: String,
+    #[serde(flatten)]
+    pub messages: BTreeMap<&'static str, Count>,
+}
+
+/// Messages of a DHCPv4 server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct DhcpServerMetric {
+    pub name: String,
+    #[serde(flatten)]
+    pub messages: BTreeMap<&'static str, Count>,
 }
 
 /// Fields that were not requested are `None`.
@@ -544,8 +608,55 @@ pub struct Latency {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "choice", rename_all = "snake_case")]
 pub enum StatesResponse {
-    Ipv4Neighbors { ipv4_neighbors: Vec<Ipv4Neighbor> },
-    Ipv6Neighbors { ipv6_neighbors: Vec<Ipv6Neighbor> },
+    Ipv4Neighbors {
+        ipv4_neighbors: Vec<Ipv4Neighbor>,
+    },
+    Ipv6Neighbors {
+        ipv6_neighbors: Vec<Ipv6Neighbor>,
+    },
+    #[serde(rename = "dhcpv4_interfaces")]
+    DhcpInterfaces {
+        dhcpv4_interfaces: Vec<DhcpInterface>,
+    },
+    #[serde(rename = "dhcpv4_leases")]
+    DhcpLeases {
+        dhcpv4_leases: Vec<DhcpLeases>,
+    },
+}
+
+/// The lease of a DHCPv4 client. Fields are absent as long as it has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DhcpInterface {
+    pub dhcp_client_name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv4_address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix_length: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway_address: Option<String>,
+    /// Length of the lease in seconds, and the remaining time to T1 and T2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_time: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub renew_time: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rebind_time: Option<u32>,
+}
+
+/// The leases of a DHCPv4 server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DhcpLeases {
+    pub dhcp_server_name: String,
+    pub leases: Vec<DhcpLease>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DhcpLease {
+    pub address: String,
+    /// Remaining time in seconds.
+    pub valid_time: u32,
+    /// MAC address of the client.
+    pub client_id: String,
 }
 
 /// A neighbor of an interface. The MAC address is absent if the neighbor did not answer.

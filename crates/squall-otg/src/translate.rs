@@ -6,6 +6,7 @@ use std::{
 };
 
 use serde_json::Value;
+use squall_host::{OptionTemplate, ServerSettings};
 use squall_profile::{At, Port, Profile, Stop};
 use squall_units::MacAddr;
 
@@ -27,6 +28,7 @@ pub struct Translated {
     pub flows: Vec<FlowInfo>,
     pub captures: Vec<CaptureInfo>,
     pub devices: Vec<DeviceInfo>,
+    pub dhcp_servers: Vec<DhcpServerInfo>,
     /// Gateways whose MAC addresses packets need. The caller resolves them (ARP, neighbor
     /// discovery) and calls [`translate_with`] with the answers. Until then the packets contain
     /// 00:00:00:00:00:00.
@@ -156,6 +158,26 @@ pub struct DeviceInfo {
     pub vlans: Vec<VlanInfo>,
     pub ipv4: Vec<IpInfo<Ipv4Addr>>,
     pub ipv6: Vec<IpInfo<Ipv6Addr>>,
+    pub dhcpv4: Option<DhcpClientInfo>,
+}
+
+/// A DHCPv4 client of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DhcpClientInfo {
+    pub name: String,
+    /// Whether it asks for answers by broadcast.
+    pub broadcast: bool,
+}
+
+/// A DHCPv4 server of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DhcpServerInfo {
+    pub name: String,
+    /// Index into [`Translated::devices`] of the interface that has its address.
+    pub interface: usize,
+    pub settings: ServerSettings,
+    /// Further options for clients.
+    pub options: Vec<OptionTemplate>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,19 +258,21 @@ pub fn translate_with(config: &Config, resolved: &Resolved) -> Result<Translated
         flows: None,
         attacks: Vec::new(),
         hosts: Vec::new(),
+        routers: Vec::new(),
         replays: Vec::new(),
         seed: None,
         stop: Stop::default(),
         run: Default::default(),
     };
     let warnings = std::mem::take(&mut notes.warnings);
-    let devices = devices.list;
+    let Devices { list: devices, dhcp_servers, .. } = devices;
     notes.end(Some(Translated {
         profile,
         ports,
         flows: infos,
         captures,
         devices,
+        dhcp_servers,
         unresolved,
         warnings,
     }))

@@ -54,6 +54,7 @@ pub fn compile(
     replays.extend(others);
     let mut flows = flows::compile(profile, live_flows, limits, assets, &mut mistakes);
     let made = programs(profile, limits, assets, is_cancelled, &mut warnings, &mut mistakes);
+    let routers = crate::routers::compile(profile, assets, limits, &mut mistakes);
     let mut afters = after::compile(profile, &replays, flows.as_ref()).unwrap_or_else(|found| {
         found.into_iter().for_each(|mistake| mistakes.add(mistake));
         Vec::new()
@@ -98,13 +99,13 @@ pub fn compile(
             Err(problem) => mistakes.add(problem),
         }
     }
-    mistakes.check()?;
     let elsewhere = |port: usize| limits[port].elsewhere;
+    let hosts = crate::hosts::compile(profile, elsewhere, assets, &mut mistakes);
+    mistakes.check()?;
     streams.iter_mut().filter(|stream| elsewhere(stream.port)).for_each(|stream| {
         stream.division = StreamDivision::Elsewhere;
         stream.asked_pps = stream.asked_pps.map(|_| 0.0);
     });
-    let hosts = crate::hosts::compile(profile, elsewhere);
     let ports = ports(profile, limits, &streams, &replays, flows.as_ref());
     notes.extend(warnings.into_notes());
     notes.extend(flows.iter().flat_map(|flows| flows.notes.iter().cloned()));
@@ -112,14 +113,14 @@ pub fn compile(
     make_ahead(&mut streams);
     let (mut stop, mut counted) = (profile.stop, false);
     if !part.is_whole() || limits.iter().any(|limit| limit.elsewhere) {
-        let alone = replays.is_empty() && flows.is_none() && hosts.is_empty();
+        let alone = replays.is_empty() && flows.is_none() && hosts.is_empty() && routers.is_empty();
         let counter = if part.is_whole() { "a node" } else { "a part" };
         (stop, counted) = total_of_parts(&mut streams, stop, alone, counter).map_err(wrong)?;
     }
     if !part.is_whole() {
-        if !hosts.is_empty() {
-            let text = "hosts cannot be divided with --part: each part would have all of them\n  \
-                        try --nodes, where each node has the hosts of its ports";
+        if !hosts.is_empty() || !routers.is_empty() {
+            let text = "hosts and routers cannot be divided with --part: each part would have all \
+                        of them\n  try --nodes, where each node has those of its ports";
             return Err(wrong(text.into()));
         }
         if !afters.is_empty() {
@@ -136,7 +137,12 @@ pub fn compile(
         pin: options.pin.as_deref(),
         replays: replays.iter().filter(|one| one.is_here()).map(|one| &one.ports[..]).collect(),
         flows: flows.iter().flat_map(PlanFlows::ports).collect(),
-        hosts: hosts.iter().filter(|group| !group.elsewhere).map(|group| group.port).collect(),
+        hosts: hosts
+            .iter()
+            .map(|group| (group.port, group.elsewhere))
+            .chain(routers.iter().map(|router| (router.port, router.elsewhere)))
+            .filter_map(|(port, elsewhere)| (!elsewhere).then_some(port))
+            .collect(),
         chained: !afters.is_empty(),
         scripted: flows.iter().any(|flows| !flows.load.scripts.is_empty()),
     };
@@ -155,6 +161,7 @@ pub fn compile(
         replays,
         flows,
         hosts,
+        routers,
         afters,
         workers,
         notes,
@@ -211,7 +218,8 @@ fn ports(
         let of_flows = side.map(|side| side.max_frame(limits[port].segmentation)).max();
         let replays = replays.iter().any(|replay| replay.ports.contains(&port));
         let replayed = if replays { limits[port].max_frame } else { 0 };
-        let hosts = profile.hosts.iter().any(|group| group.port == port);
+        let hosts = profile.hosts.iter().any(|group| group.port == port)
+            || profile.routers.iter().any(|router| router.port == port);
         let hosted = if hosts { crate::hosts::MAX_FRAME.min(limits[port].max_frame) } else { 0 };
         let streamed = longest(streams, &limits[port], port, false);
         streamed.max(of_flows.unwrap_or(0)).max(replayed).max(hosted)

@@ -80,6 +80,9 @@ impl Plan {
         if self.hosts != new.hosts {
             return Err("hosts".into());
         }
+        if self.routers != new.routers {
+            return Err("routers".into());
+        }
         // A group's table for other sources is made at the start.
         if !new.shared_hosts().is_subset(&self.shared_hosts()) {
             return Err("hosts from which no source sends".into());

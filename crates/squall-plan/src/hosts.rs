@@ -6,17 +6,22 @@ use std::{
 };
 
 use squall_host::{
-    Addressing, ClientSettings, ConflictTimers, Dhcp6Settings, Dhcp6Timers, DhcpBegin, DhcpTimers,
-    Fault, GroupSettings, GroupVersion, InterfaceIdentifier, Ipv6Addressing, Ipv6Settings,
-    LldpSettings, MembershipTimers, MulticastSettings, NdTimers, OptionTemplate, PingSettings,
-    PrefixInformation, QuerierSettings, Retransmission, RouterSettings, Server6Settings,
-    ServerSettings, ServiceSettings, SourceFilter, SupplicantSettings, ValueTemplate, duid_of,
+    Addressing, CdpSettings, ClientSettings, ConflictTimers, Dhcp6Settings, Dhcp6Timers, DhcpBegin,
+    DhcpTimers, DnsZone, EapMethod, Fault, GroupSettings, GroupVersion, InterfaceIdentifier,
+    Ipv6Addressing, Ipv6Settings, LldpSettings, MdnsSettings, MembershipTimers, MulticastSettings,
+    NameTemplate, NdTimers, OptionTemplate, PingSettings, PrefixInformation, QuerierSettings,
+    ResolverSettings, Retransmission, RouterSettings, Server6Settings, ServerSettings,
+    ServiceSettings, SourceFilter, SpeakerTimers, SupplicantSettings, TlsClient, ValueTemplate,
+    dns, duid_of,
 };
 use squall_profile::{
-    ArpUse, AuthMethod, DhcpUse, Diagnostic, HostAddress, HostFault, HostGroup, HostIpv6,
-    HostOption, InterfaceId, Located, PingTarget, Profile,
+    ArpUse, AuthMethod, DhcpUse, Diagnostic, DnsType, ErrorCollector, HostAddress, HostFault,
+    HostGroup, HostIpv6, HostOption, InterfaceId, Located, PingTarget, Profile,
 };
+use squall_tls::{TlsSettings, TlsVersion};
 use squall_units::{MacAddr, Nanos, mix, suggest};
+
+use crate::{Assets, flows::tls};
 
 /// A group of hosts on a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,13 +53,24 @@ const VLAN: u16 = 0x8100;
 const PING_TIMEOUT: Nanos = Nanos(1_000_000_000);
 const LEASE: u32 = 3600;
 
-pub(crate) fn compile(profile: &Profile, elsewhere: impl Fn(usize) -> bool) -> Vec<PlanHosts> {
+pub(crate) fn compile(
+    profile: &Profile,
+    elsewhere: impl Fn(usize) -> bool,
+    assets: &dyn Assets,
+    mistakes: &mut ErrorCollector<'_>,
+) -> Vec<PlanHosts> {
     let seed = profile.effective_seed();
-    let group = |(number, group): (usize, &HostGroup)| PlanHosts {
-        name: group.name.clone(),
-        port: group.port,
-        elsewhere: elsewhere(group.port),
-        settings: settings(number, group, mix(seed, HOSTS + number as u64)),
+    let group = |(number, group): (usize, &HostGroup)| {
+        let mut settings = settings(number, group, mix(seed, HOSTS + number as u64));
+        if let Some(method) = method(group, assets, mistakes) {
+            settings.services.auth = Some(supplicant(group, method));
+        }
+        PlanHosts {
+            name: group.name.clone(),
+            port: group.port,
+            elsewhere: elsewhere(group.port),
+            settings,
+        }
     };
     profile.hosts.iter().enumerate().map(group).collect()
 }
@@ -77,7 +93,8 @@ pub(crate) fn shared_group(
         let text = format!("{:?}: hosts {name:?} have no addresses", of.text);
         return problem(of.at, text, r#"try ipv4 = "dhcp" in [[host]]"#);
     }
-    if matches!(group.ipv4, HostAddress::Static { .. }) && group.gateway.is_none() {
+    let without = matches!(group.ipv4, HostAddress::Static { .. } | HostAddress::LinkLocal);
+    if without && group.gateway.is_none() {
         let text = format!("hosts {name:?} have no gateway, through which their frames leave");
         return problem(group.at, text, r#"try gateway = "10.0.0.1""#);
     }
@@ -94,11 +111,12 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         HostAddress::Static { first, .. } if informs => (Addressing::Dhcp(timers(group)), first),
         HostAddress::Static { first, prefix } => (Addressing::Static { first, prefix }, first),
         HostAddress::Dhcp => (Addressing::Dhcp(timers(group)), Ipv4Addr::UNSPECIFIED),
+        HostAddress::LinkLocal => (Addressing::LinkLocal, Ipv4Addr::UNSPECIFIED),
         HostAddress::None => (Addressing::None, Ipv4Addr::UNSPECIFIED),
     };
     let prefix = match group.ipv4 {
         HostAddress::Static { prefix, .. } => prefix,
-        HostAddress::Dhcp | HostAddress::None => 0,
+        HostAddress::Dhcp | HostAddress::LinkLocal | HostAddress::None => 0,
     };
     let lease = group.lease.map_or(LEASE, |lease| (lease.0 / Nanos::SECOND.0) as u32);
     let server = |(first, last): (Ipv4Addr, Ipv4Addr)| ServerSettings {
@@ -151,9 +169,12 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         },
         faults: group.faults.0.iter().map(|fault| fault_of(*fault)).collect(),
         late: group.late,
+        log: group.log,
         services: services(group),
+        icmp_errors: group.icmp_errors,
         seed,
-        ..GroupSettings::default()
+        lacp: None,
+        pppoe: None,
     }
 }
 
@@ -188,6 +209,8 @@ fn conflict(group: &HostGroup) -> ConflictTimers {
     };
     match group.arp {
         ArpUse::Probe => timers,
+        // A host must probe for an address that it has chosen (RFC 3927 section 2.2).
+        ArpUse::Announce if group.ipv4 == HostAddress::LinkLocal => timers,
         ArpUse::Announce => ConflictTimers { probes: 0, ..timers },
         ArpUse::Silent => ConflictTimers { probes: 0, announcements: 0, ..timers },
     }
@@ -218,6 +241,7 @@ fn ipv6_settings(group: &HostGroup, ipv6: HostIpv6, mac: MacAddr, lease: u32) ->
         prefix: group.prefix.map(|length| length as u8).filter(|_| !is_stateless),
         rapid_commit: group.rapid_commit,
         collect: !group.first_offer,
+        flap: group.link_flap,
     };
     // Preferred for three quarters of the lease.
     let preferred = (u64::from(lease) * 3 / 4) as u32;
@@ -300,18 +324,65 @@ fn fault_of(fault: HostFault) -> Fault {
 
 fn services(group: &HostGroup) -> ServiceSettings {
     let lldp = |interval| LldpSettings {
-        interval,
+        timers: SpeakerTimers {
+            interval,
+            fast: group.lldp_fast as u8,
+            ..LldpSettings::default().timers
+        },
         hold: group.lldp_hold as u16,
-        fast: group.lldp_fast as u8,
         system: group.lldp_name.clone().unwrap_or_default(),
-        ..LldpSettings::default()
+    };
+    let cdp = |interval| {
+        let default = CdpSettings::default();
+        CdpSettings {
+            timers: SpeakerTimers { interval, ..default.timers },
+            hold: group.cdp_hold.map_or(default.hold, |hold| (hold.0 / Nanos::SECOND.0) as u8),
+            device: group.cdp_name.clone().unwrap_or(default.device),
+        }
     };
     ServiceSettings {
         multicast: (!group.join.is_empty()).then(|| Arc::new(multicast(group))),
         queriers: group.querier.map(|interval| queriers(group, interval)),
         lldp: group.lldp.map(lldp),
-        auth: (group.auth == AuthMethod::Md5).then(|| supplicant(group)),
+        cdp: group.cdp.map(cdp),
+        resolver: (!group.resolve.is_empty()).then(|| Arc::new(resolver(group))),
+        zone: (!group.answers.is_empty()).then(|| Arc::new(zone(group))),
+        mdns: group.mdns.as_deref().map(|name| MdnsSettings { name: name.into(), ttl: MDNS_TTL }),
+        auth: None,
     }
+}
+
+/// Seconds for which records of multicast DNS are valid (RFC 6762 section 10).
+const MDNS_TTL: u32 = 120;
+/// Seconds for which answers of DNS servers are valid.
+const ANSWER_TTL: u32 = 60;
+
+fn resolver(group: &HostGroup) -> ResolverSettings {
+    let default = ResolverSettings::default();
+    ResolverSettings {
+        names: group.resolve.iter().filter_map(|name| NameTemplate::new(name)).collect(),
+        kinds: match group.resolve_type {
+            DnsType::A => vec![dns::A],
+            DnsType::Aaaa => vec![dns::AAAA],
+            DnsType::Both => vec![dns::A, dns::AAAA],
+        },
+        server: group.dns_server,
+        rate: group.resolve_rate,
+        count: group.resolve_count as u32,
+        timeout: group.resolve_timeout.unwrap_or(default.timeout),
+        tries: group.resolve_tries as u8,
+    }
+}
+
+fn zone(group: &HostGroup) -> DnsZone {
+    let ttl = group
+        .answer_ttl
+        .map_or(ANSWER_TTL, |ttl| u32::try_from(ttl.0 / Nanos::SECOND.0).unwrap_or(u32::MAX));
+    let mut zone = DnsZone::new(ttl);
+    for (name, address) in &group.answers {
+        zone.add(name, *address);
+    }
+    zone
 }
 
 fn multicast(group: &HostGroup) -> MulticastSettings {
@@ -366,9 +437,42 @@ fn versions(group: &HostGroup) -> [GroupVersion; 2] {
     [igmp, if group.mld == 1 { GroupVersion::Two } else { GroupVersion::Three }]
 }
 
-fn supplicant(group: &HostGroup) -> SupplicantSettings {
+/// How the hosts authenticate, with the files of their settings.
+fn method(
+    group: &HostGroup,
+    assets: &dyn Assets,
+    mistakes: &mut ErrorCollector<'_>,
+) -> Option<EapMethod> {
+    let with_tls = match group.auth {
+        AuthMethod::None => return None,
+        AuthMethod::Md5 => return Some(EapMethod::Md5),
+        AuthMethod::Tls => EapMethod::Tls,
+        AuthMethod::Peap => EapMethod::Peap,
+        AuthMethod::TtlsPap => EapMethod::TtlsPap,
+        AuthMethod::TtlsMschapV2 => EapMethod::TtlsMschapV2,
+    };
+    let default = squall_profile::Tls::default();
+    let spec = group.tls.as_ref().unwrap_or(&default);
+    let mut settings: TlsSettings = tls::settings(spec, false, assets, mistakes)?;
+    if settings.versions.is_empty() {
+        // Many authenticators do not have TLS 1.3.
+        settings.versions = vec![TlsVersion::Tls12, TlsVersion::Tls13];
+    }
+    match TlsClient::new(&settings) {
+        Ok(client) => Some(with_tls(client)),
+        Err(error) => {
+            tls::report(&error, spec, group.at, mistakes);
+            None
+        }
+    }
+}
+
+fn supplicant(group: &HostGroup, method: EapMethod) -> SupplicantSettings {
     let timers = SupplicantSettings::default();
     SupplicantSettings {
+        method,
+        anonymous: group.anonymous_identity.clone().unwrap_or_default(),
+        again: group.auth_again,
         identity: group.identity.clone().unwrap_or_default(),
         password: group.password.clone().unwrap_or_default(),
         start_period: group.auth_start.unwrap_or(timers.start_period),

@@ -17,6 +17,7 @@ mod hosts;
 mod place;
 mod rate;
 pub mod replays;
+mod routers;
 mod source;
 mod stream_hosts;
 mod survey;
@@ -37,6 +38,7 @@ pub use diff::Change;
 pub use flows::{FlowSide, LiveFlows, PlanFlows, PlannedLoad, PlannedPool, PlannedTemplate};
 pub use hosts::PlanHosts;
 pub use replays::PlanReplay;
+pub use routers::PlanRouter;
 pub use source::SourceId;
 pub use squall_options::Multiplier;
 pub use stream_hosts::{HostField, StreamHosts};
@@ -175,6 +177,7 @@ pub struct Plan {
     pub replays: Vec<PlanReplay>,
     pub flows: Option<Arc<PlanFlows>>,
     pub hosts: Vec<PlanHosts>,
+    pub routers: Vec<PlanRouter>,
     /// Dependencies between parts.
     pub afters: Vec<After>,
     pub workers: Vec<PlanWorker>,
@@ -336,7 +339,7 @@ impl Plan {
 
     /// Whether the run only receives.
     pub fn only_receives(&self) -> bool {
-        self.only_hosts() && self.hosts.is_empty()
+        self.only_hosts() && self.hosts.is_empty() && self.routers.is_empty()
     }
 
     /// The same plan with a different key in its signatures.
@@ -346,7 +349,7 @@ impl Plan {
         Self { key, ..self }
     }
 
-    /// Whether no other source than hosts sends.
+    /// Whether no other source than hosts and routers sends.
     pub fn only_hosts(&self) -> bool {
         self.streams.is_empty() && self.replays.is_empty() && self.flows.is_none()
     }
@@ -365,6 +368,17 @@ impl Plan {
         self.hosts.iter().enumerate().filter(here)
     }
 
+    /// The routers on `port`, with their numbers.
+    pub fn routers_on(&self, port: usize) -> impl Iterator<Item = (usize, &PlanRouter)> {
+        let here = move |of: &(usize, &PlanRouter)| of.1.port == port && !of.1.elsewhere;
+        self.routers.iter().enumerate().filter(here)
+    }
+
+    /// Whether there are hosts or routers on `port`.
+    pub fn has_hosts(&self, port: usize) -> bool {
+        self.hosts_on(port).next().is_some() || self.routers_on(port).next().is_some()
+    }
+
     /// Whether some ports of the run belong to other nodes.
     pub fn has_other_nodes(&self) -> bool {
         self.ports.iter().any(|port| port.elsewhere)
@@ -380,7 +394,7 @@ impl Plan {
     /// Number of sources that send through `port`: its streams, each replay, and flows.
     pub fn sources_of(&self, port: usize) -> usize {
         let replays = self.replays.iter().map(|replay| &replay.ports[..]);
-        let others = usize::from(self.hosts_on(port).next().is_some());
+        let others = usize::from(self.has_hosts(port));
         place::sources_of(port, &self.streams, replays, self.plays_flows(port)) + others
     }
 
@@ -399,7 +413,7 @@ impl Plan {
     /// Whether only flows and hosts send: frames that no host of the run claims are counted, and
     /// measured no further.
     pub fn only_flows(&self) -> bool {
-        let any = self.flows.is_some() || !self.hosts.is_empty();
+        let any = self.flows.is_some() || !self.hosts.is_empty() || !self.routers.is_empty();
         self.streams.is_empty() && self.replays.is_empty() && any
     }
 

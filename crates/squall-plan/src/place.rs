@@ -16,7 +16,7 @@ pub(crate) struct Wanted<'a> {
     pub replays: Vec<&'a [usize]>,
     /// Ports that flows are played on.
     pub flows: Vec<usize>,
-    /// Ports that have hosts. One worker has all of them.
+    /// Ports that have hosts or routers. One worker has all of them.
     pub hosts: Vec<usize>,
     /// The flows are conversations in a script, whose order only a single worker can keep.
     pub scripted: bool,

@@ -27,11 +27,11 @@ pub struct StreamHosts {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostField {
-    /// Of the sending host: its MAC address, its IP address, and the MAC address of its gateway.
+    /// MAC address of the sending host, its IP address, and the MAC address of its gateway.
     SourceMac,
     Source,
     NextHop,
-    /// Of the receiving host.
+    /// MAC address and IP address of the receiving host.
     DestinationMac,
     Destination,
 }

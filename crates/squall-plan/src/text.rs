@@ -10,8 +10,8 @@ use squall_report::render::{
 use squall_units::{FCS_LEN, Nanos};
 
 use crate::{
-    Part, Placement, Plan, PlanHosts, PlanPort, PlanReplay, PlanStream, PlanWorker, PlannedLoad,
-    PlannedPool, PlannedTemplate, StreamDivision, explain::Preview,
+    Part, Placement, Plan, PlanHosts, PlanPort, PlanReplay, PlanRouter, PlanStream, PlanWorker,
+    PlannedLoad, PlannedPool, PlannedTemplate, StreamDivision, explain::Preview,
 };
 
 /// A plan with the facts about its ports.
@@ -53,7 +53,8 @@ pub fn plan_text(profile: &Profile, planned: &Shown<'_>, frames: &[Preview], hex
     let anything_else = planned.load.is_some()
         || !plan.replays.is_empty()
         || !planned.attacks.is_empty()
-        || !plan.hosts.is_empty();
+        || !plan.hosts.is_empty()
+        || !plan.routers.is_empty();
     if !plan.streams.is_empty() || !anything_else {
         text += &streams(profile, plan);
     }
@@ -69,6 +70,10 @@ pub fn plan_text(profile: &Profile, planned: &Shown<'_>, frames: &[Preview], hex
     if !plan.hosts.is_empty() {
         text += if text.ends_with("\n\n") { "" } else { "\n" };
         text += &hosts(profile, plan);
+    }
+    if !plan.routers.is_empty() {
+        text += if text.ends_with("\n\n") { "" } else { "\n" };
+        text += &routers(plan);
     }
     if !plan.afters.is_empty() {
         text += "\n";
@@ -177,6 +182,7 @@ fn hosts(profile: &Profile, plan: &Plan) -> String {
         let ipv4 = match group.ipv4 {
             HostAddress::None => None,
             HostAddress::Dhcp => Some("dhcp".to_owned()),
+            HostAddress::LinkLocal => Some("link-local".to_owned()),
             HostAddress::Static { first, prefix } => Some(format!("{first}/{prefix}")),
         };
         let ipv6 = group.ipv6.map(|ipv6| match ipv6 {
@@ -197,6 +203,34 @@ fn hosts(profile: &Profile, plan: &Plan) -> String {
         ]
     };
     let rows: Vec<_> = profile.hosts.iter().zip(&plan.hosts).map(row).collect();
+    table(&columns, &rows)
+}
+
+fn routers(plan: &Plan) -> String {
+    let columns = [
+        ("ROUTER", Side::Left),
+        ("PORT", Side::Left),
+        ("MAC", Side::Left),
+        ("ADDRESSES", Side::Left),
+        ("PROTOCOLS", Side::Left),
+        ("ROUTES", Side::Right),
+    ];
+    let row = |router: &PlanRouter| {
+        let settings = &router.settings;
+        let ipv4 = settings.ipv4.map(|(address, length)| format!("{address}/{length}"));
+        let ipv6 = settings.ipv6.map(|(address, length)| format!("{address}/{length}"));
+        let addresses: Vec<_> = ipv4.into_iter().chain(ipv6).collect();
+        let routes: u64 = settings.routes.iter().map(|range| u64::from(range.count)).sum();
+        vec![
+            router.name.clone(),
+            plan.ports[router.port].name.clone(),
+            settings.mac.to_string(),
+            addresses.join(", "),
+            settings.protocols().join(", "),
+            human::count(routes),
+        ]
+    };
+    let rows: Vec<_> = plan.routers.iter().map(row).collect();
     table(&columns, &rows)
 }
 

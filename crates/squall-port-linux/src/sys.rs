@@ -217,6 +217,30 @@ impl Socket {
     }
 }
 
+/// Makes a TAP interface in the network namespace of the calling thread, without waiting reads, and
+/// with the header of virtio before each frame. It ends with the descriptor.
+pub fn open_tap(name: &str) -> io::Result<OwnedFd> {
+    // SAFETY: the path is a C string.
+    let fd = check(unsafe {
+        libc::open(c"/dev/net/tun".as_ptr(), libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC)
+    })?;
+    // SAFETY: `open` made it, and nothing else has it.
+    let tap = unsafe { OwnedFd::from_raw_fd(fd) };
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    let mut request = TunRequest { name: interface_name(name)?, flags: flags as _, _rest: [0; 22] };
+    // SAFETY: the kernel reads and writes a struct ifreq, which has this size.
+    check(unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETIFF as _, &mut request) })?;
+    Ok(tap)
+}
+
+/// A struct ifreq for TUNSETIFF.
+#[repr(C)]
+struct TunRequest {
+    name: [u8; libc::IFNAMSIZ],
+    flags: libc::c_short,
+    _rest: [u8; 22],
+}
+
 /// Waits at most `timeout` until one of `descriptors` is readable or its other end closed. Returns
 /// the state of each, all false after a timeout or a signal.
 pub fn wait_readable(descriptors: &[BorrowedFd<'_>], timeout: Duration) -> Vec<bool> {

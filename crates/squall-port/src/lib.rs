@@ -13,6 +13,7 @@ pub mod conformance;
 pub mod device;
 pub mod elsewhere;
 pub mod fault;
+mod frame_link;
 mod generate;
 mod link;
 pub mod loopback;
@@ -31,6 +32,7 @@ use std::{
 
 pub use address::{Address, AddressError};
 pub use clock::{CommonClock, FastClock, monotonic};
+pub use frame_link::FrameLink;
 pub use generate::{Generation, Generator, Remote};
 pub use link::{Link, LinkEvent, LinkState, MtuChange, OnLinkDown};
 pub use slots::{Lent, Slots, stride};

@@ -34,7 +34,8 @@ impl Profile {
         let others = self.flows.is_some()
             || !self.attacks.is_empty()
             || !self.replays.is_empty()
-            || !self.hosts.is_empty();
+            || !self.hosts.is_empty()
+            || !self.routers.is_empty();
         let streams = !self.streams.is_empty() || !others;
         set("stream", streams.then(|| self.streams.iter().map(|s| self.stream(s)).collect()));
         let replays = (!self.replays.is_empty())
@@ -46,6 +47,9 @@ impl Profile {
         let hosts = (!self.hosts.is_empty())
             .then(|| self.hosts.iter().map(|group| group.to_value(name)).collect());
         set("host", hosts);
+        let routers = (!self.routers.is_empty())
+            .then(|| self.routers.iter().map(|router| router.to_value(name)).collect());
+        set("router", routers);
         if let Some(flows) = &self.flows {
             table.extend(flows.to_entries(name));
         }
@@ -57,8 +61,10 @@ impl Profile {
         let mut text = format!("schema = {SCHEMA}\n");
         let value = self.to_value();
         let entries = value.as_object().into_iter().flatten();
-        let tables =
-            ["run", "ports", "stream", "replay", "flows", "pool", "template", "attack", "host"];
+        let tables = [
+            "run", "ports", "stream", "replay", "flows", "pool", "template", "attack", "host",
+            "router",
+        ];
         for (key, value) in entries.clone().filter(|(key, _)| !tables.contains(&key.as_str())) {
             line(&mut text, key, value);
         }
@@ -74,7 +80,7 @@ impl Profile {
             text.push_str("\n[flows]\n");
             shared.iter().for_each(|(key, value)| line(&mut text, key, value));
         }
-        for kind in ["replay", "pool", "template", "attack", "host"] {
+        for kind in ["replay", "pool", "template", "attack", "host", "router"] {
             for one in value[kind].as_array().into_iter().flatten() {
                 text.push_str(&format!("\n[[{kind}]]\n"));
                 one.as_object()

@@ -9,7 +9,7 @@ use std::{
 
 use squall_wire::Packet;
 
-use crate::{AttackOf, Departures, FlowContent, PacketSource, Profile, SplitRule};
+use crate::{AttackOf, Departures, FlowContent, PacketSource, Profile, SplitRule, Tls};
 
 /// Maximum size in octets of a file that is read into memory, because `/dev/zero` is endless.
 pub const MAX_FILE_SIZE: u64 = 256 << 20;
@@ -105,19 +105,7 @@ impl Profile {
                 if let Some(data) = &template.data {
                     add("file of data", &data.file.text);
                 }
-                if let Some(tls) = &template.tls {
-                    let named = [
-                        ("ca of tls", &tls.ca),
-                        ("certificate of tls", &tls.certificate),
-                        ("key of tls", &tls.key),
-                        ("client_certificate of tls", &tls.client_certificate),
-                        ("client_key of tls", &tls.client_key),
-                        ("client_ca of tls", &tls.client_ca),
-                    ];
-                    named.into_iter().for_each(|(what, located)| {
-                        located.iter().for_each(|located| add(what, &located.text))
-                    });
-                }
+                template.tls.iter().for_each(|tls| files_of_tls(tls, &mut add));
             }
         }
         for replay in &self.replays {
@@ -126,6 +114,9 @@ impl Profile {
             if let Some((SplitRule::Cache, located)) = &replay.split {
                 add("cache of [[replay]]", &located.text);
             }
+        }
+        for tls in self.hosts.iter().filter_map(|group| group.tls.as_ref()) {
+            files_of_tls(tls, &mut add);
         }
         for attack in &self.attacks {
             attack
@@ -147,5 +138,20 @@ impl Profile {
             }
         }
         found
+    }
+}
+
+/// Adds the files that settings of TLS name.
+fn files_of_tls<'a>(tls: &'a Tls, add: &mut impl FnMut(&'static str, &'a str)) {
+    let named = [
+        ("ca of tls", &tls.ca),
+        ("certificate of tls", &tls.certificate),
+        ("key of tls", &tls.key),
+        ("client_certificate of tls", &tls.client_certificate),
+        ("client_key of tls", &tls.client_key),
+        ("client_ca of tls", &tls.client_ca),
+    ];
+    for (what, located) in named {
+        located.iter().for_each(|located| add(what, &located.text));
     }
 }

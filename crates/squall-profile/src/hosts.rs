@@ -13,6 +13,8 @@ pub enum HostAddress {
     None,
     /// Each host asks a DHCP server.
     Dhcp,
+    /// Each host chooses an address of 169.254.0.0/16 (RFC 3927).
+    LinkLocal,
     /// The first host's address; that of each further one is the next.
     Static { first: Ipv4Addr, prefix: u8 },
 }
@@ -59,6 +61,24 @@ pub enum AuthMethod {
     None,
     /// MD5-Challenge (RFC 3748 section 5.4).
     Md5,
+    /// EAP-TLS.
+    Tls,
+    /// PEAPv0 with EAP-MSCHAPv2 inside.
+    Peap,
+    /// EAP-TTLS with PAP inside.
+    TtlsPap,
+    /// EAP-TTLS with MS-CHAP-V2 inside.
+    TtlsMschapV2,
+}
+
+/// Addresses for which hosts ask DNS servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DnsType {
+    #[default]
+    A,
+    Aaaa,
+    /// Each name with both types.
+    Both,
 }
 
 /// How DHCP clients begin.
@@ -123,6 +143,7 @@ impl HostGroup {
             "ipv4" => match self.ipv4 {
                 HostAddress::Dhcp => self.ipv6.map(|_| json!("dhcp")),
                 HostAddress::None => self.ipv6.is_none().then(|| json!("none")),
+                HostAddress::LinkLocal => Some(json!("link-local")),
                 HostAddress::Static { first, prefix } => Some(json!(format!("{first}/{prefix}"))),
             },
             "ipv6" => self.ipv6.map(|ipv6| match ipv6 {
@@ -156,6 +177,12 @@ impl HostGroup {
                 PingTarget::Address(address) => json!(address.to_string()),
             }),
             "join" => (!self.join.is_empty()).then(|| self.join.iter().map(range).collect()),
+            "resolve" => (!self.resolve.is_empty()).then(|| json!(self.resolve)),
+            "dns_server" => self.dns_server.map(|server| json!(server.to_string())),
+            "answers" => {
+                let texts = self.answers.iter().map(|(name, address)| format!("{name}={address}"));
+                (!self.answers.is_empty()).then(|| json!(texts.collect::<Vec<_>>()))
+            }
             "join_rate" => self.join_rate.map(|rate| json!(format!("{rate}/s"))),
             "sources" => (!self.sources.is_empty())
                 .then(|| self.sources.iter().map(|source| json!(source.to_string())).collect()),

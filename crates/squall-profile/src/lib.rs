@@ -16,6 +16,7 @@ mod hosts;
 mod mistakes;
 mod model;
 mod replay;
+mod routers;
 mod source;
 mod stage;
 
@@ -28,8 +29,10 @@ pub use hosts::*;
 pub use mistakes::ErrorCollector;
 pub use model::*;
 pub use replay::*;
+pub use routers::*;
 pub use source::{
     Arrival, Attack, Begin, Conversations, Data, FieldRef, Files, Flows, Format, HostGroup,
-    Network, Pool, PortPair, Replay, Stream, Target, Template, Tls, Vary, schema, short, value_of,
+    Interface, Network, Pool, PortPair, Replay, Router, Stream, Target, Template, Tls, Vary,
+    schema, short, value_of,
 };
 pub use stage::Stage;

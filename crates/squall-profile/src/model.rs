@@ -6,7 +6,7 @@ use squall_options::RunOptions;
 use squall_units::Nanos;
 use squall_wire::Packet;
 
-use crate::{Attack, Flows, HostGroup, Replay, Stream};
+use crate::{Attack, Flows, HostGroup, Replay, Router, Stream};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
@@ -18,6 +18,7 @@ pub struct Profile {
     pub flows: Option<Flows>,
     pub attacks: Vec<Attack>,
     pub hosts: Vec<HostGroup>,
+    pub routers: Vec<Router>,
     /// Seed for all random choices: the same profile and seed give the same octets. `None` means
     /// [`Profile::DEFAULT_SEED`].
     pub seed: Option<u64>,

@@ -10,7 +10,7 @@ use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
 };
-use squall::{Amount, RunOptions};
+use squall::{Amount, RunOptions, host_table::HostQuestion};
 use squall_options::Mistake;
 
 use crate::{
@@ -91,10 +91,7 @@ impl Run {
     /// A sample as JSON, and the report so far.
     fn sample(&self, py: Python<'_>) -> PyResult<(String, Report)> {
         let (sample, report) = self.with(py, |s| s.run.sample())?;
-        Ok((
-            serde_json::to_string(&sample).map_err(|e| PyValueError::new_err(e.to_string()))?,
-            Report(report),
-        ))
+        Ok((json(&sample)?, Report(report)))
     }
 
     fn pause(&self, py: Python<'_>, stream: Option<&str>) -> PyResult<()> {
@@ -152,6 +149,19 @@ impl Run {
         let (result, names) =
             self.with(py, |s| (s.run.set_load(template, amount), s.streams.clone()))?;
         result.map_err(|error| named(error, template, names))
+    }
+
+    /// A page of hosts as JSON.
+    fn hosts(&self, py: Python<'_>, filter: &str, offset: usize, limit: usize) -> PyResult<String> {
+        let wrong = |e: String| PyValueError::new_err(format!("filter: {e}"));
+        let filter = filter.parse().map_err(wrong)?;
+        let question = HostQuestion { filter, offset, limit };
+        json(&self.with(py, |s| s.run.hosts(&question))?)
+    }
+
+    /// A host with its last events, as JSON.
+    fn host(&self, py: Python<'_>, number: u32, group: Option<&str>) -> PyResult<String> {
+        json(&self.with(py, |s| s.run.host(group, number))?.map_err(to_py)?)
     }
 
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
@@ -254,6 +264,10 @@ fn named(error: squall::Error, name: Option<&str>, names: Vec<String>) -> PyErr 
         }
         (error, _) => to_py(error),
     }
+}
+
+fn json(value: &impl serde::Serialize) -> PyResult<String> {
+    serde_json::to_string(value).map_err(|e| PyValueError::new_err(e.to_string()))
 }
 
 fn wrong(text: &str, error: impl std::fmt::Display) -> PyErr {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use squall_engine::{PortRx, PortTx, Snapshot, StreamTx};
+use squall_engine::{PortRx, PortTx, RouterStats, Snapshot, StreamTx};
 use squall_measure::{Foreign, StreamRx as Seen};
 use squall_plan::{Plan, PlanStream, SourceId};
 use squall_port::PortFacts;
@@ -37,6 +37,8 @@ pub struct Counted {
     pub(crate) kept: Kept,
     /// The results of hosts.
     pub(crate) hosts: Vec<HostsReport>,
+    /// Frames of routers.
+    pub(crate) routers: Vec<RouterStats>,
 }
 
 impl Counted {
@@ -53,6 +55,7 @@ impl Counted {
         let load = load::report(plan, &snapshots);
         let kept = Kept::of(&snapshots);
         let hosts = crate::hosts::report(plan, &snapshots);
+        let routers = snapshots.iter().flat_map(|snapshot| snapshot.routers.clone()).collect();
         let ports = facts.len();
         let mut tx: Vec<PortTx> =
             (0..ports).map(|port| PortTx { port, ..PortTx::default() }).collect();
@@ -128,6 +131,7 @@ impl Counted {
             load,
             kept,
             hosts,
+            routers,
         }
     }
 

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use squall_engine::{HostStats, Snapshot};
-use squall_host::{AuthStatistics, LldpStatistics, MulticastStatistics};
+use squall_host::{AuthStatistics, DnsStatistics, MulticastStatistics, SpeakerStatistics};
 use squall_plan::Plan;
 use squall_report::report::{
     distribution,
     hosts::{
-        Dhcp6ServerReport, DhcpServerReport, HostArpReport, HostAuthReport, HostDhcp6Report,
-        HostEchoReport, HostIpv6Report, HostLldpReport, HostMulticastReport, HostNdReport,
+        CdpNeighborReport, Dhcp6ServerReport, DhcpServerReport, HostArpReport, HostAuthReport,
+        HostCdpReport, HostDhcp6Report, HostDnsReport, HostDnsServerReport, HostEchoReport,
+        HostIpv6Report, HostLldpReport, HostMdnsReport, HostMulticastReport, HostNdReport,
         HostsReport, LldpNeighborReport, QuerierReport,
     },
 };
@@ -61,6 +62,8 @@ fn one(plan: &Plan, of: &HostStats) -> HostsReport {
             received: counted.echo.received,
             lost: counted.echo.lost,
             unresolved: counted.echo.unresolved,
+            errors: texts(&counted.echo.errors),
+            errors_sent: counted.echo.errors_sent,
             rtt_ns: distribution(&counted.echo.rtt),
         },
         ipv6: ipv6_report(of),
@@ -85,6 +88,28 @@ fn one(plan: &Plan, of: &HostStats) -> HostsReport {
             other: of.other,
         }),
         lldp: counted.lldp.as_ref().map(lldp),
+        cdp: counted.cdp.as_ref().map(cdp),
+        dns: counted.dns.as_ref().map(dns),
+        dns_server: counted.dns_server.as_ref().map(|of| HostDnsServerReport {
+            queries: of.queries,
+            answered: of.answered,
+            empty: of.empty,
+            nxdomain: of.nxdomain,
+            not_implemented: of.not_implemented,
+            ignored: texts(&of.ignored),
+        }),
+        mdns: counted.mdns.as_ref().map(|of| HostMdnsReport {
+            // The hosts that ended have had their names until then.
+            owned: of.owned + of.goodbyes,
+            probes: of.probes,
+            announcements: of.announcements,
+            answered: of.answered,
+            unicast: of.unicast,
+            conflicts: of.conflicts,
+            ties: of.ties,
+            goodbyes: of.goodbyes,
+            ignored: texts(&of.ignored),
+        }),
         auth: counted.auth.as_ref().map(auth),
     }
 }
@@ -109,7 +134,7 @@ fn multicast(of: &MulticastStatistics) -> HostMulticastReport {
 /// Most neighbors of a group that a report lists.
 const MOST_NEIGHBORS: usize = 1000;
 
-fn lldp(of: &LldpStatistics) -> HostLldpReport {
+fn lldp(of: &SpeakerStatistics) -> HostLldpReport {
     let neighbors = of.neighbors.all().take(MOST_NEIGHBORS);
     let neighbor = |(chassis, port, system): (&str, &str, &str)| LldpNeighborReport {
         chassis: chassis.to_owned(),
@@ -127,6 +152,42 @@ fn lldp(of: &LldpStatistics) -> HostLldpReport {
     }
 }
 
+fn cdp(of: &SpeakerStatistics) -> HostCdpReport {
+    let neighbors = of.neighbors.all().take(MOST_NEIGHBORS);
+    let neighbor = |(device, port, platform): (&str, &str, &str)| CdpNeighborReport {
+        device: device.to_owned(),
+        port: port.to_owned(),
+        platform: platform.to_owned(),
+    };
+    HostCdpReport {
+        sent: of.sent,
+        shutdowns: of.shutdowns,
+        received: of.received,
+        ignored: texts(&of.ignored),
+        neighbors: neighbors.map(neighbor).collect(),
+        aged: of.neighbors.aged,
+        ended: of.neighbors.ended,
+    }
+}
+
+fn dns(of: &DnsStatistics) -> HostDnsReport {
+    HostDnsReport {
+        asked: of.asked,
+        sent: of.sent,
+        retransmissions: of.retransmissions,
+        answered: of.answered,
+        empty: of.empty,
+        nxdomain: of.nxdomain,
+        failed: texts(&of.failed),
+        truncated: of.truncated,
+        timeouts: of.timeouts,
+        no_server: of.no_server,
+        unresolved: of.unresolved,
+        ignored: texts(&of.ignored),
+        time_ns: distribution(&of.time),
+    }
+}
+
 fn auth(of: &AuthStatistics) -> HostAuthReport {
     let states = of.states.iter().filter(|(_, count)| *count > 0);
     HostAuthReport {
@@ -134,6 +195,7 @@ fn auth(of: &AuthStatistics) -> HostAuthReport {
         authenticated: of.authenticated,
         reauthenticated: of.reauthenticated,
         refused: of.refused,
+        reasons: texts(&of.reasons),
         timed_out: of.timed_out,
         sent: texts(&of.sent),
         ignored: texts(&of.ignored),
@@ -182,8 +244,11 @@ fn ipv6_report(of: &HostStats) -> Option<HostIpv6Report> {
             informed: dhcp.informed,
             renewed: dhcp.renewed,
             expired: dhcp.expired,
+            unconfirmed: dhcp.unconfirmed,
+            refused: dhcp.refused,
             advertise_ns: distribution(&dhcp.advertise),
             lease_ns: distribution(&dhcp.lease),
+            confirm_ns: distribution(&dhcp.confirm),
         }),
         server: counted.server.map(|(server, bindings)| Dhcp6ServerReport {
             solicits: server.solicits,

@@ -10,11 +10,13 @@
 
 pub mod capture;
 mod counted;
+pub mod host_table;
 mod hosts;
 pub mod load;
 mod ports;
 pub mod received;
 mod replays;
+mod routers;
 pub mod sample;
 mod sources;
 mod streams;
@@ -34,6 +36,7 @@ use squall_report::{
     },
     verdict,
 };
+use squall_router::DaemonState;
 use squall_units::Nanos;
 
 pub use capture::Captured;
@@ -84,6 +87,8 @@ pub struct Record<'a> {
     pub pacing: Vec<PortPacing>,
     pub usage: Usage,
     pub capture: Option<Captured>,
+    /// The daemons of routers, by the numbers of these.
+    pub daemons: Vec<(usize, DaemonState)>,
     /// `None` while the run is in progress.
     pub end: Option<End<'a>>,
 }
@@ -146,6 +151,7 @@ impl Record<'_> {
             replays: self.replays(),
             flows: counted.load.clone(),
             hosts: counted.hosts.clone(),
+            routers: routers::report(plan, &counted.routers, &self.daemons),
             attacks: end.map(|end| end.attacks.clone()).unwrap_or_default(),
             workers: counted.workers.clone(),
             received_flows: context.flows.as_ref().map(received),
@@ -308,6 +314,7 @@ fn longest_frame(plan: &Plan) -> Option<u32> {
         }
     };
     let streams_only = plan.replays.is_empty() && plan.flows.is_none() && plan.hosts.is_empty();
+    let streams_only = streams_only && plan.routers.is_empty();
     plan.streams.iter().map(longest).max().filter(|_| streams_only)
 }
 

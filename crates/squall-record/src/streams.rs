@@ -6,7 +6,9 @@ use squall_plan::{PlanStream, StreamDivision};
 use squall_report::report::{
     ArrivedRange, KnownBy, ReceiverRx, StreamReport, StreamRx, distribution,
 };
-use squall_stats::{Histogram, Patterns, SequenceTracker, seen_together};
+use squall_stats::{
+    Histogram, Patterns, ReceivedRange, SequenceTracker, seen_in_turn, seen_together,
+};
 use squall_units::Nanos;
 
 use crate::Record;
@@ -75,7 +77,7 @@ impl Record<'_> {
         let (mut jitter, mut patterns) = (0.0f64, Patterns::default());
         let ports: BTreeSet<usize> = seen.iter().map(|s| s.0).collect();
         // Entries by port, each with its number of unique frames.
-        let mut receivers = Vec::new();
+        let (mut receivers, mut ranges) = (Vec::new(), Vec::<ReceivedRange>::new());
         for port in ports {
             let mut delay_here = Histogram::default();
             let before = (rx.packets, rx.duplicates);
@@ -98,6 +100,9 @@ impl Record<'_> {
             }
             let (numbered, here_missing) = seen_together(here().map(|s| &s.sequence));
             let unique = numbered + here().map(|s| s.marked).sum::<u64>();
+            let spans = || here().filter_map(|s| s.sequence.span());
+            let first = spans().map(|span| span.first).min();
+            ranges.push((numbered, first.zip(spans().map(|span| span.end).max())));
             if unique > best {
                 (best, missing) = (unique, here_missing);
                 arrived = ArrivedRange::of(here().map(|s| &s.sequence));
@@ -109,6 +114,11 @@ impl Record<'_> {
             let (packets, duplicates) = (rx.packets - before.0, rx.duplicates - before.1);
             let receiver = ReceiverRx { port, packets, lost: 0, duplicates, latency_ns };
             receivers.push((receiver, unique));
+        }
+        // After a change of the path, the frames of all its ports count.
+        if let Some((all, between)) = seen_in_turn(&ranges).filter(|(all, _)| *all > best) {
+            (best, missing) = (all, between);
+            arrived = ArrivedRange::of(seen.iter().map(|(_, s)| &s.sequence));
         }
         // If no frames were sent, the sender is another run, and if there are other nodes, missing
         // frames may have arrived there. In both cases, use the sequence numbers. During the run,

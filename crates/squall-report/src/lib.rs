@@ -1,6 +1,7 @@
 //! Reports. The input is figures of a run ([`report`]) or of captures ([`info`]). The output is a
 //! verdict ([`verdict`]), results of criteria ([`report::fail_if`]), text, pages and live views
-//! ([`render`]), received flows by conversation and by host ([`conversations`]), and merged reports
+//! ([`render`]), received flows by conversation and by host ([`conversations`]), emulated hosts one
+//! by one ([`host_table`]), and merged reports
 //! of runs that consist of several parts ([`merge`]).
 //!
 //! The crate uses no ports, plans, clocks or files, and of Squall's other crates only the
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod conversations;
+pub mod host_table;
 pub mod info;
 pub mod merge;
 pub mod render;

@@ -195,6 +195,7 @@ impl Merge for Report {
         self.notes.extend(other.notes.iter().cloned());
         // One node has all hosts of a group.
         self.hosts.extend(other.hosts.iter().cloned());
+        self.routers.extend(other.routers.iter().cloned());
         self.memory.peak_rss_octets += other.memory.peak_rss_octets;
         streams(&mut self.streams, &other.streams);
         by_key(&mut self.replays, &other.replays, |replay| replay.name.clone());
@@ -569,6 +570,7 @@ impl Doubles {
         report.replays.iter_mut().flat_map(|r| &mut r.ports).for_each(|one| port(&mut one.port));
         report.flows.iter_mut().flat_map(|f| &mut f.links).for_each(|link| port(&mut link.port));
         report.hosts.iter_mut().for_each(|group| port(&mut group.port));
+        report.routers.iter_mut().for_each(|router| port(&mut router.port));
         let received = report.received_flows.iter_mut().flat_map(|all| &mut all.flows);
         received.for_each(|flow| port(&mut flow.port));
         let samples = report.series.iter_mut().flat_map(|sample| &mut sample.ports);

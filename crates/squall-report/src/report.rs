@@ -4,6 +4,7 @@ pub mod attack;
 pub mod fail_if;
 pub mod flows;
 pub mod hosts;
+pub mod routers;
 pub mod source;
 
 use std::{collections::BTreeMap, fmt};
@@ -75,6 +76,9 @@ pub struct Report {
     /// One entry for each `[[host]]` of the profile on a port of this node.
     #[serde(default)]
     pub hosts: Vec<hosts::HostsReport>,
+    /// Routing daemons of the run.
+    #[serde(default)]
+    pub routers: Vec<routers::RouterReport>,
     /// One entry for each `[[attack]]` of the profile.
     #[serde(default)]
     pub attacks: Vec<attack::AttackReport>,
@@ -813,7 +817,9 @@ pub struct StreamRx {
     /// Received packets, duplicates included.
     pub packets: u64,
     pub octets: u64,
-    /// Frames that were sent and never received; duplicates do not count as received (RFC 7680).
+    /// Frames that were sent and never received; duplicates do not count as received (RFC 7680). If
+    /// several ports receive the same frames, the port with the most counts; if the path changes
+    /// from one port to another, the frames of both count.
     pub lost: u64,
     /// lost / sent, 0 to 1.
     pub loss_ratio: f64,

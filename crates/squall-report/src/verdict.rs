@@ -15,6 +15,7 @@ use crate::{
         EndedBy, PortReport, Reason, ReasonCode, Report, Verdict,
         flows::LinkReport,
         hosts::HostsReport,
+        routers::RouterReport,
         source::{Excess, SourceKind, SourceRecord},
     },
 };
@@ -80,6 +81,7 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
         );
     }
     report.hosts.iter().for_each(|group| judge_hosts(group, stopped, &mut verdict));
+    report.routers.iter().for_each(|router| judge_router(router, stopped, &mut verdict));
     let unsent = report.streams.iter().filter(|stream| stream.tx_packets == 0 && !stopped);
     for (stream, frames) in unsent.map(|stream| (stream, without_host(&stream.not_sent))) {
         if frames > 0 {
@@ -161,6 +163,18 @@ fn judge_hosts(group: &HostsReport, stopped: bool, verdict: &mut Verdict) {
         let text = format!("hosts {name:?}: none of {} got an address{why}", group.started);
         verdict.add_reason(ReasonCode::NotDone, text, hint);
     }
+    if let Some(dns) = group.dns.as_ref().filter(|_| !stopped) {
+        let outcomes = dns.time_ns.as_ref().map_or(0, |time| time.count);
+        if dns.asked + dns.no_server + dns.unresolved > 0 && outcomes == 0 {
+            let asked = dns.asked + dns.no_server + dns.unresolved;
+            let text = format!("hosts {name:?}: none of {asked} DNS questions was answered");
+            let hint = match dns.no_server {
+                0 => "check the DNS server's address, and that it has a route back to the hosts",
+                _ => "a DNS server (dns_server); that of DHCP is missing, or out of reach",
+            };
+            verdict.add_reason(ReasonCode::NotDone, text, hint);
+        }
+    }
     let echo = &group.echo;
     let over = !stopped || (failed == 0 && echo.lost == echo.sent);
     if echo.received == 0 && echo.sent > 0 && over {
@@ -171,6 +185,27 @@ fn judge_hosts(group: &HostsReport, stopped: bool, verdict: &mut Verdict) {
         let text =
             format!("hosts {name:?}: no echo request was sent: the next hop has no MAC address");
         let hint = "check the target or --gateway (nothing answered ARP for it)";
+        verdict.add_reason(ReasonCode::NotDone, text, hint);
+    }
+}
+
+/// Judges whether a router lived as long as the run, and had a session. In a run that goes on or was
+/// stopped, sessions that are not up yet have not failed.
+fn judge_router(router: &RouterReport, stopped: bool, verdict: &mut Verdict) {
+    let RouterReport { name, daemon, protocols, .. } = router;
+    if let Some(why) = &router.failed {
+        let text = format!("router {name:?}: {daemon} ended: {why}");
+        verdict.add_reason(ReasonCode::NotDone, text, "check its configuration");
+        return;
+    }
+    let sessions =
+        || protocols.iter().filter(|protocol| ["BGP", "OSPF"].contains(&&*protocol.kind));
+    let none_up = sessions().all(|protocol| protocol.up_after_s.is_none());
+    if none_up && sessions().count() > 0 && !stopped {
+        let states = sessions().map(|one| format!("{} is {}", one.name, one.state));
+        let states = states.collect::<Vec<_>>().join(", ");
+        let text = format!("router {name:?}: no session came up: {states}");
+        let hint = "a longer run, and check the addresses and autonomous systems of both ends";
         verdict.add_reason(ReasonCode::NotDone, text, hint);
     }
 }
@@ -702,6 +737,43 @@ mod tests {
     }
 
     #[test]
+    fn a_router_needs_its_daemon_and_a_session() {
+        let protocol = |kind: &str, after| crate::report::routers::RouterProtocolReport {
+            name: "one".into(),
+            kind: kind.into(),
+            state: "Active".into(),
+            up_after_s: after,
+            ..Default::default()
+        };
+        let of = |protocols, failed: Option<&str>, ended_by| {
+            let router = RouterReport {
+                name: "r1".into(),
+                daemon: "BIRD".into(),
+                protocols,
+                failed: failed.map(str::to_owned),
+                ..RouterReport::default()
+            };
+            let report = Report { duration_s: 1.0, routers: vec![router], ..Report::default() };
+            let verdict = judge(&report, &facts(ended_by));
+            let of_router =
+                |reason: &Reason| reason.text.starts_with("router").then(|| reason.text.clone());
+            verdict.reasons.iter().find_map(of_router)
+        };
+        let done = EndedBy::Done;
+        assert_eq!(of(vec![protocol("BGP", Some(1.0))], None, done), None);
+        assert_eq!(of(vec![protocol("RIP", None)], None, done), None);
+        let none = of(vec![protocol("BGP", None), protocol("OSPF", None)], None, done);
+        assert_eq!(
+            none.as_deref(),
+            Some("router \"r1\": no session came up: one is Active, one is Active")
+        );
+        // A run that was stopped may have been too short.
+        assert_eq!(of(vec![protocol("BGP", None)], None, EndedBy::Stopped), None);
+        let dead = of(vec![protocol("BGP", Some(1.0))], Some("signal 9"), EndedBy::Running);
+        assert_eq!(dead.as_deref(), Some("router \"r1\": BIRD ended: signal 9"));
+    }
+
+    #[test]
     fn hosts_that_got_nothing_have_not_done_their_work() {
         let group = |bound, failed| HostsReport {
             name: "hosts".into(),
@@ -899,7 +971,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hosts_without_an_address_did_not_send_decides_only_if_nothing_was_sent() {
+    fn frames_of_hosts_without_an_address_decide_only_if_nothing_was_sent() {
         assert!(verdict(paced(&[("no_host", 90_000)])).valid);
         assert_eq!(codes(paced(&[("no_host", 9), ("late", 101)])), [ReasonCode::GeneratorBound]);
         let flows = SourceRecord {

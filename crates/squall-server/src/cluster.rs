@@ -25,7 +25,10 @@ use rustix::process::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall::{Error, Session, report::Report};
-use squall_report::conversations::Flows;
+use squall_report::{
+    conversations::Flows,
+    host_table::{HostDetail, HostPage, HostQuestion},
+};
 
 use crate::{
     Refusal,
@@ -192,6 +195,14 @@ impl Job for Cluster {
     }
 
     fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal> {
+        Err(unchangeable())
+    }
+
+    fn hosts(&self, _question: &HostQuestion) -> Result<HostPage, Refusal> {
+        Err(unchangeable())
+    }
+
+    fn host(&self, _group: Option<&str>, _number: u32) -> Result<HostDetail, Refusal> {
         Err(unchangeable())
     }
 }

@@ -17,7 +17,10 @@ use squall::{
 };
 use squall_control::driving::{DrivenRun, LiveReport, NotStarted};
 use squall_method::Outcome;
-use squall_report::conversations::Flows;
+use squall_report::{
+    conversations::Flows,
+    host_table::{HostDetail, HostPage, HostQuestion},
+};
 use squall_units::{Nanos, Rate};
 
 use crate::{
@@ -73,6 +76,18 @@ pub trait Job: Send + Sync {
     /// # Errors
     /// If the job receives nothing itself, or is over.
     fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal>;
+
+    /// The emulated hosts that `question` selects.
+    ///
+    /// # Errors
+    /// If the job emulates no hosts itself, or is over.
+    fn hosts(&self, question: &HostQuestion) -> Result<HostPage, Refusal>;
+
+    /// Host `number`, from 1, of a group (`None`: the only one), with its last events.
+    ///
+    /// # Errors
+    /// As [`Job::hosts`], and if there is no such host.
+    fn host(&self, group: Option<&str>, number: u32) -> Result<HostDetail, Refusal>;
 }
 
 /// A job before it starts.
@@ -480,5 +495,15 @@ impl Job for Here {
         let flows = flows.map_err(|_| over(&self.id))?.map(Arc::new);
         *last = flows.as_ref().map(|flows| (Instant::now(), flows.clone()));
         Ok(flows)
+    }
+
+    fn hosts(&self, question: &HostQuestion) -> Result<HostPage, Refusal> {
+        self.driven.with(|run| Ok(run.hosts(question))).map_err(|_| over(&self.id))
+    }
+
+    fn host(&self, group: Option<&str>, number: u32) -> Result<HostDetail, Refusal> {
+        let found = self.driven.with(|run| Ok(run.host(group, number)));
+        let found = found.map_err(|_| over(&self.id))?;
+        found.map_err(|error| Refusal::not_found(error.to_string()))
     }
 }

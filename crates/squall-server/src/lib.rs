@@ -57,4 +57,4 @@ pub use settings::{Bound, BoundTrex, Needs, Settings, Token};
 pub use squall_trex::FlowMode;
 pub use testing::{TestProgress, TrialRow};
 pub use trex::Trex;
-pub use watch::{WatchEvent, WatchedPort, WatchedSource, WatchedStream};
+pub use watch::{WatchEvent, WatchedHosts, WatchedPort, WatchedSource, WatchedStream};

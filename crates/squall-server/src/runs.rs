@@ -19,7 +19,10 @@ use squall::{
 };
 pub use squall_control::driving::lock;
 use squall_control::driving::{DrivenRun, LiveReport, Start};
-use squall_report::conversations::Flows;
+use squall_report::{
+    conversations::Flows,
+    host_table::{HostDetail, HostPage, HostQuestion},
+};
 
 use crate::{
     Refusal,
@@ -385,6 +388,22 @@ impl Live {
     /// If the run has not started, is over, or receives nothing itself.
     pub fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal> {
         self.job()?.received_flows()
+    }
+
+    /// The emulated hosts that `question` selects.
+    ///
+    /// # Errors
+    /// If the run has not started, is over, or emulates no hosts itself.
+    pub fn hosts(&self, question: &HostQuestion) -> Result<HostPage, Refusal> {
+        self.job()?.hosts(question)
+    }
+
+    /// A host with its last events: see [`Job::host`].
+    ///
+    /// # Errors
+    /// As [`Live::hosts`], and if there is no such host.
+    pub fn host(&self, group: Option<&str>, number: u32) -> Result<HostDetail, Refusal> {
+        self.job()?.host(group, number)
     }
 
     pub fn is_over(&self) -> bool {

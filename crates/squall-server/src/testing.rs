@@ -10,7 +10,10 @@ use squall::{
     report::{EndedBy, VerdictStatus},
 };
 use squall_method::{Bounds, Estimate, Outcome, RecordedTrial, Status, Trial, Watch};
-use squall_report::conversations::Flows;
+use squall_report::{
+    conversations::Flows,
+    host_table::{HostDetail, HostPage, HostQuestion},
+};
 use squall_trials::{StartTime, Test};
 
 use crate::{
@@ -154,6 +157,14 @@ impl Job for Testing {
     }
 
     fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal> {
+        Err(unchangeable())
+    }
+
+    fn hosts(&self, _question: &HostQuestion) -> Result<HostPage, Refusal> {
+        Err(unchangeable())
+    }
+
+    fn host(&self, _group: Option<&str>, _number: u32) -> Result<HostDetail, Refusal> {
         Err(unchangeable())
     }
 }

@@ -21,6 +21,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use squall_control::driving::LiveReport;
+use squall_report::report::hosts::HostsReport;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::{
@@ -151,6 +152,8 @@ pub enum WatchEvent {
         streams: Vec<WatchedStream>,
         #[serde(default)]
         sources: Vec<WatchedSource>,
+        #[serde(default)]
+        hosts: Vec<WatchedHosts>,
     },
     #[serde(other)]
     Other,
@@ -176,6 +179,10 @@ pub type WatchedStream = (
 /// Name; unit of the counts; number due and number sent so far; lag in seconds; whether the lag
 /// exceeds the verdict's limit. Sources that send as fast as possible have no row.
 pub type WatchedSource = (String, String, u64, u64, f64, bool);
+
+/// Group of hosts; its hosts, and those that have started; hosts by state, of IPv4, or of IPv6 if the
+/// group has no IPv4; whether the states are those of IPv6.
+pub type WatchedHosts = (String, u64, u64, BTreeMap<String, u64>, bool);
 
 struct Watcher {
     service: Arc<Service>,
@@ -396,6 +403,7 @@ impl SentState {
             .progress()
             .map(|at| (at.name.into(), at.unit.into(), at.due, at.sent, at.lag_s, at.is_behind))
             .collect();
+        let hosts: Vec<WatchedHosts> = report.hosts.iter().map(hosts_row).collect();
         let changed = |new: &[Value], old: &[Value]| -> Vec<Value> {
             new.iter()
                 .enumerate()
@@ -406,10 +414,16 @@ impl SentState {
         messages.push(json!({
             "type": "sample", "run": self.row.id, "t_s": sample.t_s,
             "ports": changed(&ports, &self.ports), "streams": changed(&streams, &self.streams),
-            "sources": sources,
+            "sources": sources, "hosts": hosts,
         }));
         (self.ports, self.streams, self.latest) = (ports, streams, Some(latest));
     }
+}
+
+fn hosts_row(group: &HostsReport) -> WatchedHosts {
+    let ipv6 = group.ipv6.as_ref().filter(|_| group.states.is_empty());
+    let states = ipv6.map_or(&group.states, |ipv6| &ipv6.states);
+    (group.name.clone(), group.hosts, group.started, states.clone(), ipv6.is_some())
 }
 
 /// Rounds a rate to a tenth, because charts have no finer resolution, and the text is half as long.

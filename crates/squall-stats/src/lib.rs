@@ -26,6 +26,7 @@ pub use equal::EqualBins;
 pub use fingerprint::Fingerprint;
 pub use histogram::Histogram;
 pub use sequence::{
-    LossPeriods, Observation, Patterns, SequenceCounts, SequenceTracker, Span, seen_together,
+    LossPeriods, Observation, Patterns, ReceivedRange, SequenceCounts, SequenceTracker, Span,
+    seen_in_turn, seen_together,
 };
 pub use sparse::Sparse;

@@ -128,6 +128,33 @@ pub fn seen_together<'a>(trackers: impl Iterator<Item = &'a SequenceTracker>) ->
     (unique, before + missing)
 }
 
+/// A receiver of a stream: the number of first copies there, and the range of their numbers.
+pub type ReceivedRange = (u64, Option<(i64, i64)>);
+
+/// Number of frames of a stream that reached any of several receivers, and of those missing in
+/// between, if its path changed from one receiver to another; `None`: it did not.
+///
+/// The receiver with the most frames counts, and others count as far as their ranges do not overlap:
+/// copies of some frames must not hide that others are lost. A receiver counts only if less than
+/// half of its frames can be copies.
+pub fn seen_in_turn(receivers: &[ReceivedRange]) -> Option<(u64, u64)> {
+    let mut receivers: Vec<_> =
+        receivers.iter().filter_map(|(unique, range)| Some((*unique, (*range)?))).collect();
+    receivers.sort_by_key(|(unique, _)| std::cmp::Reverse(*unique));
+    let (mut total, mut covered) = (0, Vec::<(i64, i64)>::new());
+    for (unique, (first, end)) in receivers {
+        let common = |(from, to): &(i64, i64)| (end.min(*to) - first.max(*from)).max(0) as u64;
+        let copies: u64 = covered.iter().map(common).sum();
+        if 2 * copies < unique {
+            total += unique - copies;
+            covered.push((first, end));
+        }
+    }
+    let first = covered.iter().map(|range| range.0).min()?;
+    let end = covered.iter().map(|range| range.1).max()?;
+    (covered.len() > 1).then(|| (total, end.abs_diff(first).saturating_sub(total)))
+}
+
 /// Class of a received frame within its sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
@@ -721,6 +748,26 @@ mod tests {
             t.observe(seq);
         });
         t
+    }
+
+    #[test]
+    fn frames_of_a_path_that_changed_are_those_of_all_its_receivers() {
+        // 0..100 at one port, then 110..300 at another: 10 are missing.
+        assert_eq!(
+            seen_in_turn(&[(100, Some((0, 100))), (190, Some((110, 300)))]),
+            Some((290, 10))
+        );
+        // Three around the change may be copies.
+        assert_eq!(seen_in_turn(&[(100, Some((0, 103))), (200, Some((100, 300)))]), Some((297, 3)));
+        // A switch floods ten frames, then has learnt the port.
+        assert_eq!(seen_in_turn(&[(10, Some((0, 10))), (290, Some((0, 300)))]), None);
+        // All frames reach both ports, and one of them loses half.
+        assert_eq!(seen_in_turn(&[(150, Some((0, 300))), (300, Some((0, 300)))]), None);
+        assert_eq!(seen_in_turn(&[(300, Some((0, 300))), (0, None)]), None);
+        assert_eq!(seen_in_turn(&[]), None);
+        // There and back again.
+        let back = [(100, Some((0, 100))), (100, Some((100, 200))), (90, Some((205, 300)))];
+        assert_eq!(seen_in_turn(&back), Some((290, 10)));
     }
 
     #[test]

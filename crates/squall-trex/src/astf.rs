@@ -712,6 +712,7 @@ fn network(port: &FlowPort) -> Network {
         mac: port.mac.map(|mac| text(mac.to_string())),
         next_hop: port.next_hop.map(|mac| text(mac.to_string())),
         wrap: port.vlan.map(|id| text(format!("vlan {id}"))).into_iter().collect(),
+        interface: port.interfaces.clone(),
         ..Network::default()
     }
 }

@@ -438,6 +438,7 @@ mod tests {
             tunables: &tunables,
             ports: &[String::new()],
             headers: false,
+            clusters: None,
         };
         let setting = CompareSetting { packets: 300, golden };
         file.compare_streams(&loaded, &setting).expect("sound")

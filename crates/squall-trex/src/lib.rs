@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod astf;
+mod clusters;
 mod compare;
 mod load;
 mod pairs;

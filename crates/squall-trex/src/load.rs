@@ -14,6 +14,7 @@ use squall_units::{Cannot, TREX_HW_IDS, TrexMark};
 
 use crate::{
     Astf, FlowPair, FlowSetting, GroupNumbers, Load, Macs, Setting, Statistics, Stream,
+    clusters::Clusters,
     stream::NULL,
     translate,
     translate::{FIRST_FLOW_SEQ, with_headers},
@@ -44,6 +45,8 @@ pub struct File<'a> {
     pub ports: &'a [String],
     /// Whether packets of streams with latency carry TRex's header instead of Squall's signature.
     pub headers: bool,
+    /// The configuration of client clusters (TRex's `--client_cfg`) for a profile of flows.
+    pub clusters: Option<&'a Path>,
 }
 
 #[derive(Default, Deserialize)]
@@ -71,6 +74,11 @@ impl File<'_> {
         let loaded = self.loaded()?;
         match &loaded.flows {
             Some(value) => self.of_flows(value),
+            None if self.clusters.is_some() => Err(Error::Usage(format!(
+                "{}: client clusters are of profiles of flows, and this one has streams\n  try \
+                 without --client-cfg",
+                self.path.display()
+            ))),
             None => {
                 let ports: Vec<(usize, &Vec<Value>)> = loaded.ports.iter().enumerate().collect();
                 self.of_streams(&ports, self.ports)
@@ -244,7 +252,12 @@ impl File<'_> {
             }
         };
         let setting = FlowSetting { pairs, ..FlowSetting::default() };
-        let flows = Astf::read(value).and_then(|astf| astf.flows(&setting)).map_err(wrong)?;
+        let mut flows = Astf::read(value).and_then(|astf| astf.flows(&setting)).map_err(wrong)?;
+        if let Some(path) = self.clusters {
+            let of =
+                |problem: crate::Problem| Error::Usage(format!("{}: {problem}", path.display()));
+            Clusters::load(path)?.apply(&mut flows).map_err(of)?;
+        }
         let name = |(i, address): (usize, &String)| Port {
             name: i.to_string(),
             address: address.clone(),
@@ -359,6 +372,7 @@ mod tests {
                 tunables: &tunables,
                 ports: &ports,
                 headers: false,
+                clusters: None,
             };
             let profile = file.load().expect("sound");
             profile.streams.into_iter().map(|stream| stream.name).collect::<Vec<_>>()
@@ -376,9 +390,9 @@ mod tests {
         let load = |value: &Value| {
             std::fs::write(&path, value.to_string()).expect("a file");
             let (tunables, headers) = (BTreeMap::new(), false);
+            let (path, ports, clusters) = (&path, &ports, None);
             let loaded =
-                File { path: &path, library: None, tunables: &tunables, ports: &ports, headers }
-                    .load();
+                File { path, library: None, tunables: &tunables, ports, headers, clusters }.load();
             loaded.map_err(|error| error.to_string())
         };
         let mut value = datagrams(&json!({ "name": "tx_msg", "buf_index": 0 }));

@@ -6,6 +6,7 @@
 
 use std::net::Ipv4Addr;
 
+use squall_profile::Interface;
 use squall_units::MacAddr;
 
 /// Ports of clients and of servers. A missing end is external: TRex's dummy port.
@@ -25,6 +26,8 @@ pub struct FlowPort {
     /// The destination of its frames; `None`: the MAC address of each peer is resolved.
     pub next_hop: Option<MacAddr>,
     pub vlan: Option<u16>,
+    /// Addresses with headers of their own.
+    pub interfaces: Vec<Interface>,
 }
 
 impl FlowPair {

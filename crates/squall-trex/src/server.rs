@@ -8,6 +8,7 @@ mod captures;
 mod counters;
 mod erf;
 mod flows;
+mod fragments;
 mod graph;
 mod hdr;
 mod hosts;
@@ -18,6 +19,8 @@ mod replays;
 mod service;
 mod tagged;
 mod threads;
+mod topology;
+mod tunnels;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
@@ -2223,7 +2226,7 @@ pub(crate) mod tests {
         })
     }
 
-    fn load(client: &mut Client, profile: &Value) -> Result<Value, Refusal> {
+    pub(in crate::server) fn load(client: &mut Client, profile: &Value) -> Result<Value, Refusal> {
         let text = profile.to_string();
         let (one, other) = text.split_at(text.len() / 2);
         let first = json!({ "profile_id": "_", "fragment": one, "frag_first": true, "md5": "sum" });
@@ -2235,7 +2238,7 @@ pub(crate) mod tests {
     }
 
     /// A client that owns all ports of a server in ASTF mode.
-    fn of_flows(name: &str) -> Client {
+    pub(in crate::server) fn of_flows(name: &str) -> Client {
         let mut client = Client::new(name, true);
         let asked = json!({ "user": "ann", "session_id": 1, "force": false });
         client.owned = client.ask("acquire", asked).expect("free")["handler"].clone();
@@ -2253,6 +2256,27 @@ pub(crate) mod tests {
         while plays(client) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Plays [`datagrams`] for a second. Returns the octets of a packet on port 0, and the numbers of
+    /// flows of clients and of servers.
+    pub(in crate::server) fn play_datagrams(client: &mut Client) -> [u64; 3] {
+        let sent = |client: &mut Client| {
+            let of = client.ask("get_port_stats", json!({ "port_id": 0 })).expect("known");
+            ["opackets", "obytes"].map(|name| of[name].as_u64().expect("a number"))
+        };
+        let [packets, octets] = sent(client);
+        let start = json!({ "profile_id": "_", "mult": 4.0, "duration": 1.0, "nc": true });
+        client.ask("start", start).expect("it starts");
+        until_it_is_over(client);
+        let [now, octets_now] = sent(client);
+        let [clients, servers] = counters(client);
+        let number =
+            |of: &Map<String, Value>, name: &str| of.get(name).and_then(Value::as_u64).unwrap_or(0);
+        let [begun, accepted] =
+            [number(&clients, "udps_connects"), number(&servers, "udps_accepts")];
+        assert!(begun > 0 && now > packets, "{clients:?}");
+        [(octets_now - octets) / (now - packets), begun, accepted]
     }
 
     /// Counters of clients and servers, by name.
@@ -2480,7 +2504,7 @@ pub(crate) mod tests {
         let text =
             json!({ "profile_id": "_", "fragment": "{", "frag_first": true, "frag_last": true });
         assert!(client.ask("profile_fragment", text).expect_err("half").text.contains("JSON"));
-        let why = client.ask("topo_fragment", json!({})).expect_err("not here");
-        assert!(why.code == -32601 && why.text.contains("wrap"), "{why:?}");
+        let why = client.ask("enable_tpg", json!({})).expect_err("not here");
+        assert!(why.code == -32601 && why.text.contains("stateless"), "{why:?}");
     }
 }

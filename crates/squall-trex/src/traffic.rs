@@ -572,6 +572,7 @@ fn nothing(places: &[Place]) -> Profile {
         flows: None,
         attacks: Vec::new(),
         hosts: Vec::new(),
+        routers: Vec::new(),
         seed: None,
         stop: Stop::default(),
         run: Default::default(),

@@ -44,7 +44,8 @@ impl Capture {
             && profile.replays.is_empty()
             && profile.flows.is_none()
             && profile.attacks.is_empty()
-            && profile.hosts.is_empty());
+            && profile.hosts.is_empty()
+            && profile.routers.is_empty());
         Ok(Self { options, trigger: asked.trigger.clone(), measured: sends })
     }
 }

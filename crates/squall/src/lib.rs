@@ -30,6 +30,7 @@ use squall_attacking as attacking;
 mod attacking;
 pub mod capture;
 mod error;
+mod routers;
 mod session;
 mod settings;
 
@@ -47,4 +48,4 @@ pub use squall_profile::{
     Diagnostic, Diagnostics, Format, Mode as ProfileMode, Profile, Stream as ProfileStream,
 };
 pub use squall_record::totals;
-pub use squall_report::report;
+pub use squall_report::{host_table, report};

@@ -11,7 +11,7 @@ use std::{
 
 use squall_apps::{Import, ImportOptions};
 use squall_engine::{Counters, MakeSink, Measure, Replayed, Running, Settings, Take};
-use squall_flows::{Ignored, OpenFlow};
+use squall_flows::{Ignored, Interface, OpenFlow};
 use squall_machine::{
     Names,
     cpus::{self, Claim},
@@ -36,7 +36,11 @@ use squall_record::{
     totals::Totals,
 };
 use squall_replay::{Input, Reader, Timing};
-use squall_report::{conversations::Flows, verdict};
+use squall_report::{
+    conversations::Flows,
+    host_table::{HostDetail, HostPage, HostQuestion},
+    verdict,
+};
 use squall_stats::EqualBins;
 use squall_units::{Division, Nanos, Picos};
 
@@ -45,6 +49,7 @@ use crate::{
     attacking::{self, Prepared},
     capture::{Capture, Capturing, filter_of},
     report::{Asked, EndedBy, NodeClock, Report, Sample, fail_if::FailIf, flows::ALL},
+    routers::Routers,
     settings,
 };
 
@@ -216,6 +221,7 @@ pub struct Run {
     /// Whether this node has sent everything.
     sent_all: bool,
     expected: Asked,
+    routers: Routers,
     /// Keeps the CPUs claimed until the workers have ended.
     _claim: Claim,
 }
@@ -452,7 +458,11 @@ impl Resolved {
         };
         let flows =
             |port| self.profile.flows.as_ref().is_some_and(|flows| flows.ports().contains(&port));
-        let hosts = |port| self.profile.hosts.iter().any(|group| group.port == port);
+        let hosts = |port| {
+            let profile = &self.profile;
+            profile.hosts.iter().any(|group| group.port == port)
+                || profile.routers.iter().any(|router| router.port == port)
+        };
         let plays = |port| flows(port) || speaks(port) || hosts(port);
         let streams = |port| self.profile.streams.iter().any(|s| s.port == port);
         let sends = |port| self.replays_on(port) || streams(port) || plays(port);
@@ -862,8 +872,9 @@ impl Opened {
             node: self.session.caller.node.clone(),
             clock: self.session.caller.clock,
         };
-        let ready =
-            squall_engine::ready(Arc::new(self.plan.clone()), self.ports, settings, self.readers);
+        let (routers, links) = Routers::start(&self.plan)?;
+        let plan = Arc::new(self.plan.clone());
+        let ready = squall_engine::ready(plan, self.ports, settings, self.readers, links);
         let ready = ready.map_err(|e| match e {
             squall_engine::EngineError::Port { error, .. }
                 if matches!(
@@ -885,6 +896,7 @@ impl Opened {
             capturing,
             passage,
             labels: self.labels,
+            routers,
             claim: self.claim,
         })
     }
@@ -922,6 +934,7 @@ pub struct Held {
     capturing: Option<Capturing>,
     passage: Option<attacking::PassageChecker>,
     labels: Option<attacking::LabelFile>,
+    routers: Routers,
     claim: Claim,
 }
 
@@ -962,6 +975,7 @@ impl Held {
             failed: Vec::new(),
             sent_all: false,
             expected: Asked::default(),
+            routers: self.routers,
             _claim: self.claim,
         }
     }
@@ -1133,6 +1147,7 @@ impl Run {
             pacing: self.running.pacing(false),
             usage: usage(),
             capture: self.capturing.as_ref().map(Capturing::so_far),
+            daemons: self.routers.states(),
             end: None,
         }
     }
@@ -1441,9 +1456,47 @@ impl Run {
         squall_engine::open_flows(&self.running, most)
     }
 
+    /// The hosts of this run that `question` selects, at most `limit` of those that match. A filter
+    /// reads each host, in parts: it takes about a second for a million, and hosts may change
+    /// meanwhile.
+    pub fn hosts(&self, question: &HostQuestion) -> HostPage {
+        squall_record::host_table::page(&self.running, question)
+    }
+
+    /// Host `number`, from 1, of the group with this name, or of the only one, with its last
+    /// events.
+    ///
+    /// # Errors
+    /// The run has no such group or host; it has several groups, and none is named.
+    pub fn host(&self, group: Option<&str>, number: u32) -> Result<HostDetail, Error> {
+        let groups = &self.running.plan().hosts;
+        let all: Vec<_> = groups
+            .iter()
+            .map(|of| format!("{:?} with {} hosts", of.name, of.settings.count))
+            .collect();
+        let has = if all.is_empty() { "no hosts".to_owned() } else { all.join(", ") };
+        let name = match (group, &groups[..]) {
+            (Some(name), _) => name,
+            (None, [only]) => &only.name,
+            (None, _) => {
+                let text = format!("cannot find host {number}: the run has {has}");
+                return Err(Error::Usage(text + "\n  try it with the name of a group"));
+            }
+        };
+        squall_record::host_table::detail(&self.running, name, number).ok_or_else(|| {
+            Error::Usage(format!("cannot find host {number} of {name:?}: the run has {has}"))
+        })
+    }
+
     /// Makes all flows ignore frames from these senders, so the senders get no answer.
     pub fn ignore(&self, senders: Ignored) {
         self.running.ignore(senders);
+    }
+
+    /// Replaces the interfaces of the flows on a port. The port must have some from the start, so
+    /// that its frames have room for their headers.
+    pub fn set_interfaces(&self, port: usize, interfaces: Vec<Interface>) {
+        self.running.set_interfaces(port, interfaces);
     }
 
     /// Waits for the end that the profile sets, then returns the report. If the profile sets no
@@ -1468,6 +1521,8 @@ impl Run {
             false => Nanos(self.started_ns()),
         };
         let (start, would_end) = (self.running.start(), self.would_end());
+        // Before their links end with the workers.
+        let daemons = self.routers.states();
         let mut outcome = self.running.finish()?;
         self.passage.iter_mut().for_each(|passage| passage.collect(&mut outcome));
         let mut replayed: Vec<Replayed> = outcome.take();
@@ -1550,6 +1605,7 @@ impl Run {
             pacing: outcome.pacing,
             usage: usage(),
             capture: self.capturing.map(Capturing::finish),
+            daemons,
             end: Some(end),
         };
         Ok((record.report(self.series.points), totals))

@@ -496,6 +496,8 @@ export interface Report {
   flows: FlowsReport | null;
   /** One entry for each `[[host]]` of the profile on a port of this node. */
   hosts: HostsReport[];
+  /** Routing daemons of the run. */
+  routers: RouterReport[];
   /** One entry for each `[[attack]]` of the profile. */
   attacks: AttackReport[];
   /** Threads that sent and received. */
@@ -947,7 +949,11 @@ export interface StreamRx {
   /** Received packets, duplicates included. */
   packets: number;
   octets: number;
-  /** Frames that were sent and never received; duplicates do not count as received (RFC 7680). */
+  /**
+   * Frames that were sent and never received; duplicates do not count as received (RFC 7680). Of
+   * several ports that receive the same frames, the one with the most counts; if the path changes
+   * from one port to another, the frames of both do.
+   */
   lost: number;
   /** lost / sent, 0 to 1. */
   loss_ratio: number;
@@ -1567,6 +1573,8 @@ export interface HostsReport {
   querier: QuerierReport | null;
   /** Announcements and neighbors, if hosts have LLDP. */
   lldp: HostLldpReport | null;
+  /** Announcements and neighbors, if hosts have CDP. */
+  cdp: HostCdpReport | null;
   /** 802.1X, if hosts authenticate. */
   auth: HostAuthReport | null;
 }
@@ -1596,6 +1604,12 @@ export interface HostEchoReport {
   lost: number;
   /** Hosts that sent none, because the next hop did not answer ARP. */
   unresolved: number;
+  /**
+   * Errors of ICMP that hosts received, by type: `unreachable`, `time_exceeded`,
+   * `parameter_problem`, `too_big`, `redirect`; and those that they sent (`icmp_errors`).
+   */
+  errors: Record<string, number>;
+  errors_sent: number;
   rtt_ns: Distribution | null;
 }
 
@@ -1678,10 +1692,21 @@ export interface HostDhcp6Report {
   renewed: number;
   expired: number;
   /**
+   * Times that no server confirmed leases after the link of a host had failed (`link_flap`), and
+   * times that a server refused.
+   */
+  unconfirmed: number;
+  refused: number;
+  /**
    * Time from a host's first message to the offer that it took, and to the leases that it may use.
    */
   advertise_ns: Distribution | null;
   lease_ns: Distribution | null;
+  /**
+   * Time from a host's first Confirm, or Rebind, after its link had failed, to the reply that
+   * confirms its leases.
+   */
+  confirm_ns: Distribution | null;
 }
 
 /** Messages that a DHCPv6 server received and sent. */
@@ -1788,6 +1813,29 @@ export interface LldpNeighborReport {
   system: string;
 }
 
+/** CDP of hosts, Cisco's discovery protocol. */
+export interface HostCdpReport {
+  /** Announcements that hosts sent, and of these, the ones of their end. */
+  sent: number;
+  shutdowns: number;
+  received: number;
+  /** Received announcements that were ignored, by reason. */
+  ignored: Record<string, number>;
+  /** Neighbors at the end, at most 1000. */
+  neighbors: CdpNeighborReport[];
+  /** Neighbors whose time to live ended, and neighbors that announced their end. */
+  aged: number;
+  ended: number;
+}
+
+/** A neighbor that announces itself by CDP. */
+export interface CdpNeighborReport {
+  device: string;
+  port: string;
+  /** May be empty. */
+  platform: string;
+}
+
 /** 802.1X of hosts. */
 export interface HostAuthReport {
   /**
@@ -1809,6 +1857,51 @@ export interface HostAuthReport {
   ignored: Record<string, number>;
   /** Time from a host's first frame to its authentication. */
   time_ns: Distribution | null;
+}
+
+/** One `[[router]]` of a profile. */
+export interface RouterReport {
+  name: string;
+  /** Name of the port. */
+  port: string;
+  /** The daemon: `BIRD`. */
+  daemon: string;
+  /** Routes of the profile, which it announces. */
+  routes: number;
+  /** Frames of the daemon to the port. */
+  sent: number;
+  /** Frames of the port that the daemon got, and those for which its interface had no room. */
+  received: number;
+  dropped: number;
+  protocols: RouterProtocolReport[];
+  /** How often sessions that were up went down. */
+  downs: number;
+  /** Why the daemon or its link ended before the run; `null`: it did not. */
+  failed: string | null;
+  /** CPU time of the daemon, seconds, and its peak memory, octets. */
+  cpu_s: number;
+  memory: number;
+}
+
+/** A protocol of a router. */
+export interface RouterProtocolReport {
+  /** The daemon's name for it: `bgp1`, `ospf4`, `rip6`. */
+  name: string;
+  /** `BGP`, `OSPF`, `RIP`, `RIPng`, `BFD`. */
+  kind: string;
+  /** The daemon's word for its state: `Established`, `Running`, `Alone`. */
+  state: string;
+  /** BGP: the session is established. OSPF: it has neighbors. RIP and BFD: it runs. */
+  up: boolean;
+  /** Time from the daemon's start until it was up first, seconds; `null`: never. */
+  up_after_s: number | null;
+  /** Address of the neighbor of BGP; empty for other protocols. */
+  neighbor: string;
+  /** The last error, if any: `Socket: Connection refused`. */
+  error: string;
+  /** Routes that it has learnt, and routes that it announces. */
+  imported: number;
+  exported: number;
 }
 
 /** One `[[attack]]` of a profile. */
@@ -2208,6 +2301,110 @@ export interface Endpoint {
   lost: number | null;
 }
 
+/** Some hosts of a run, in the order of groups and numbers. */
+export interface HostPage {
+  /** Number of hosts in the run, and of those that match the filter. */
+  total: number;
+  matching: number;
+  rows: HostRow[];
+}
+
+/** One host. Times are in seconds from the start of the run. */
+export interface HostRow {
+  group: string;
+  /** Number of the host in its group, from 1. */
+  number: number;
+  port: string;
+  mac: string;
+  /**
+   * The state of 802.1X until the port is open, then that of IPv4, or of IPv6 for hosts without
+   * IPv4. `init`: the host has not started.
+   */
+  state: string;
+  /** The state of 802.1X, if the host authenticates. */
+  auth: string | null;
+  ipv4: HostIpv4Row | null;
+  ipv6: HostIpv6Row | null;
+  /** Why the host failed last, even if it has an address now. */
+  failure: string | null;
+  /**
+   * Messages of DHCP, DHCPv6, 802.1X, IGMP and MLD that the host sent and received;
+   * `retransmissions` of those sent were repeated.
+   */
+  sent: number;
+  received: number;
+  retransmissions: number;
+}
+
+/** IPv4 of a host. */
+export interface HostIpv4Row {
+  state: string;
+  /** Address and prefix length that the host may use: `10.0.1.7/16`. */
+  address: string | null;
+  gateway: string | null;
+  /** MAC address of the gateway, if the group has asked for it. */
+  gateway_mac: string | null;
+  /** The DHCP server. */
+  server: string | null;
+  /** `null`: no lease, or one that does not end. */
+  lease: HostLeaseRow | null;
+}
+
+/** Times of a lease, in seconds from the start of the run. `null`: never. */
+export interface HostLeaseRow {
+  /** T1: the client asks its server for an extension. */
+  renew_s: number | null;
+  /** T2: it asks any server. */
+  rebind_s: number | null;
+  /** End of the preferred lifetime; over IPv4 that of the lease. */
+  preferred_s: number | null;
+  /** End of the lease. */
+  end_s: number | null;
+}
+
+/** IPv6 of a host. */
+export interface HostIpv6Row {
+  state: string;
+  link_local: string | null;
+  addresses: string[];
+  /** Prefix that a server has delegated. */
+  prefix: string | null;
+  gateway: string | null;
+  /** MAC address of the gateway, if the group knows it. */
+  gateway_mac: string | null;
+  /** State of the DHCPv6 client. */
+  dhcp: string | null;
+  lease: HostLeaseRow | null;
+}
+
+/** A host and its last events. */
+export interface HostDetail {
+  host: HostRow;
+  /** The host's events that the log of its group still has, oldest first. */
+  events: HostEventRow[];
+  /**
+   * The log has all events since this time, in seconds from the start of the run. `null`: it is
+   * empty.
+   */
+  log_since_s: number | null;
+  /** Whether older events are lost, because the log is full. */
+  log_full: boolean;
+}
+
+/** An event of a host. */
+export interface HostEventRow {
+  /** Seconds from the start of the run. */
+  time_s: number;
+  /** `arp`, `dhcp`, `ipv6`, `dhcp6`, `802.1x` or `multicast`. */
+  protocol: string;
+  /** `sent`, `retransmitted`, `received`, `state`, `failed` or `ignored`. */
+  event: string;
+  /** Type of the message, new state, or reason. */
+  what: string;
+  /** The address that the event is about. */
+  address: string | null;
+}
+
 export interface FileList {
   files: FileRow[];
 }
@@ -2591,6 +2788,8 @@ export interface Profile {
   attack?: Attack[];
   /** Hosts that answer on a port, with static addresses or those of DHCP. */
   host?: HostGroup[];
+  /** Routers on a port: routing daemons that exchange routes with a device. */
+  router?: Router[];
   [key: string]: unknown;
 }
 
@@ -3105,12 +3304,45 @@ export interface Network {
   gateway?: string | string[];
   /** The MAC address that all packets go to; none is resolved. */
   next_hop?: string | number | boolean;
-  /** The longest IP packet in octets, without tunnels. Default: the port's limit. */
+  /**
+   * The longest IP packet in octets, without tunnels. Default: the port's limit, less the headers
+   * of tunnels.
+   */
   mtu?: number | string;
   /**
    * From the outside in: "vlan 7", "vlan 7 priority 3", "qinq 100", "mpls 1000", and at most one
    * tunnel: "gre FROM TO", "gre FROM TO key 5", "vxlan FROM TO 42 MAC", "gtp-u FROM TO TEID
-   * LOCAL-TEID".
+   * LOCAL-TEID", "gtp-u FROM TO TEID any port 5000". LOCAL-TEID is in received packets, and the
+   * port is the UDP source port of sent ones.
+   */
+  wrap?: string | string[];
+  /** Addresses with headers of their own. */
+  interface?: Interface[];
+  [key: string]: unknown;
+}
+
+/**
+ * Addresses whose packets have headers of their own, such as hosts in several VLANs, hosts with
+ * different routers, or mobile users with a tunnel each.
+ */
+export interface Interface {
+  /** Addresses of the side: "16.0.0.1-16.0.0.9", "16.0.0.0/24", or a list of these. */
+  addresses?: string | string[];
+  /**
+   * Addresses of the other side, in place of `addresses`: the headers are those of packets to and
+   * from them.
+   */
+  peers?: string | string[];
+  /** The side's MAC address in their frames. Default: that of the side. */
+  mac?: string | number | boolean;
+  /**
+   * The MAC address to which their frames go. Default: as for the other addresses, if these have
+   * the same `wrap` or a fixed `next_hop`.
+   */
+  next_hop?: string | number | boolean;
+  /**
+   * Layers between Ethernet and the packets, in place of those of the side: "vlan 7", "qinq 100",
+   * or "gtp-u FROM TO TEID LOCAL-TEID", or a list of these. Default: none.
    */
   wrap?: string | string[];
   [key: string]: unknown;
@@ -3554,8 +3786,9 @@ export interface HostGroup {
   /** VLAN of the hosts. Default: untagged. */
   vlan?: number | string;
   /**
-   * "dhcp", "none", or the first host's address with the length of its prefix: "10.0.0.2/16"; that
-   * of each further one is the next. Default "dhcp"; "none" if ipv6 is given.
+   * "dhcp", "none", "link-local" (an address of 169.254.0.0/16 that a host chooses, RFC 3927), or
+   * the first host's address with the length of its prefix: "10.0.0.2/16"; that of each further one
+   * is the next. Default "dhcp"; "none" if ipv6 is given.
    */
   ipv4?: string | number | boolean;
   /**
@@ -3594,6 +3827,12 @@ export interface HostGroup {
    */
   first_offer?: boolean;
   /**
+   * The link of each host fails for a moment this long after it has its leases, and again at this
+   * interval: clients of DHCPv6 ask whether their addresses still suit the link (Confirm, RFC 9915
+   * section 18.2.3). Default: never. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  link_flap?: string | number;
+  /**
    * Hosts that start per second: "2000/s", or "max". They start at this rate, whether or not
    * earlier ones have an address. Default "max".
    */
@@ -3604,7 +3843,8 @@ export interface HostGroup {
   start?: string | number;
   /**
    * Use of ARP for the hosts' own addresses (RFC 5227): "probe" before an address is used,
-   * "announce" and defend it (as "probe" does, too), or "silent". Default "announce".
+   * "announce" and defend it (as "probe" does, too), or "silent". Default "announce"; link-local
+   * addresses are probed, too.
    */
   arp?: string;
   /** true: hosts give their addresses back when the run ends. Default false. */
@@ -3730,12 +3970,22 @@ export interface HostGroup {
    * min, h; a bare number is seconds.
    */
   late?: string | number;
+  /**
+   * Number of events that the group keeps for `squall hosts show`, each in 48 octets of memory;
+   * newer ones replace older ones. Default 10000.
+   */
+  log?: number | string;
   /** Hosts send echo requests to this address, or to their "gateway". */
   ping?: string | number | boolean;
   /** Echo requests per second of the group. Default 100. */
   ping_rate?: number | string;
   /** Echo requests of each host. Default 3. */
   ping_count?: number | string;
+  /**
+   * true: hosts answer datagrams to closed UDP ports, and packets of unknown protocols, with errors
+   * of ICMP, at most 1000 per second. Default false.
+   */
+  icmp_errors?: boolean;
   /**
    * Multicast groups that hosts join as soon as they have an address: "239.1.0.1", or a range,
    * "239.1.0.1-239.1.3.255". Hosts join IPv6 groups by MLD, from link-local addresses.
@@ -3802,6 +4052,19 @@ export interface HostGroup {
   /** System name in announcements; "{}" is the number of the host. Default: none. */
   lldp_name?: string;
   /**
+   * Hosts announce themselves by CDP (Cisco's discovery protocol) at this interval, usually "60 s",
+   * and list their neighbors. Default: no CDP. Units: ns, us, ms, s, min, h; a bare number is
+   * seconds.
+   */
+  cdp?: string | number;
+  /**
+   * Time for which neighbors keep an announcement, at most 255 s. Default 180 s. Units: ns, us, ms,
+   * s, min, h; a bare number is seconds.
+   */
+  cdp_hold?: string | number;
+  /** Device ID in announcements; "{}" is the number of the host. Default: its MAC address. */
+  cdp_name?: string;
+  /**
    * Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5). Default "none".
    */
   auth?: string;
@@ -3829,6 +4092,83 @@ export interface HostGroup {
   /** Failed authentications in a row after which a host gives up. Default 3. */
   auth_tries?: number | string;
   /** false: the hosts are ignored. Default true. */
+  enabled?: boolean;
+  [key: string]: unknown;
+}
+
+/**
+ * A router: a routing daemon (BIRD 2) in a network namespace of its own, whose interface is on a
+ * port. It has the frames of the port that are for its MAC address or for groups; test traffic does
+ * not reach it.
+ */
+export interface Router {
+  /** Unique among routers; reports use it. Default "router 1" and so on. */
+  name?: string;
+  /** A name from [ports]. May be left out if there is only one. */
+  port?: string;
+  /** MAC address. Default 02:54:NN:00:00:01, where NN is the number of the router. */
+  mac?: string | number | boolean;
+  /** Address with the length of its prefix: "10.0.0.1/24". */
+  ipv4?: string | number | boolean;
+  /** Address with the length of its prefix: "2001:db8::1/64". */
+  ipv6?: string | number | boolean;
+  /** Router ID of all protocols. Default: the IPv4 address; without one, 192.0.2.N. */
+  router_id?: string | number | boolean;
+  /** Number of the autonomous system, for BGP (RFC 4271). */
+  asn?: number | string;
+  /** Neighbors of BGP: "10.0.0.2 as 65002"; without a number, they are in the same system. */
+  neighbors?: string | string[];
+  /**
+   * Hold time that BGP offers. Default 90 s. Units: ns, us, ms, s, min, h; a bare number is
+   * seconds.
+   */
+  hold?: string | number;
+  /** Password of BGP's TCP connections (RFC 2385). Default: none. */
+  password?: string;
+  /** `MULTI_EXIT_DISC` of the routes that BGP announces. Default: none. */
+  med?: number | string;
+  /** Further copies of the own number in the AS path. Default 0. */
+  prepend?: number | string;
+  /** Communities (RFC 1997) of the routes that BGP announces: ["65001:100"]. Default: none. */
+  communities?: string | string[];
+  /** The router speaks OSPFv2 (RFC 2328) in this area: "0.0.0.0". */
+  ospf?: string | number | boolean;
+  /** The router speaks OSPFv3 (RFC 5340) in this area: "0.0.0.0". */
+  ospf3?: string | number | boolean;
+  /**
+   * Interval of OSPF's hello packets, whole seconds. Default 10 s. Units: ns, us, ms, s, min, h; a
+   * bare number is seconds.
+   */
+  hello?: string | number;
+  /**
+   * Time after which a silent neighbor of OSPF is gone, whole seconds. Default four intervals.
+   * Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  dead?: string | number;
+  /** The router speaks RIPv2 (RFC 2453). Default false. */
+  rip?: boolean;
+  /** The router speaks RIPng (RFC 2080). Default false. */
+  ripng?: boolean;
+  /**
+   * Interval of RIP's updates, whole seconds. Default 30 s. Units: ns, us, ms, s, min, h; a bare
+   * number is seconds.
+   */
+  rip_update?: string | number;
+  /**
+   * The router watches the neighbors of BGP and OSPF by BFD (RFC 5880), with packets at this
+   * interval: "100 ms". Default: no BFD. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  bfd?: string | number;
+  /**
+   * Routes that the router announces by all its protocols: "198.51.100.0/24", or consecutive ones:
+   * "10.0.0.0/24 x 1000".
+   */
+  routes?: string | string[];
+  /**
+   * A configuration file of BIRD, in place of all protocols and routes here. Its interface is eth0.
+   */
+  config?: string;
+  /** false: the router is ignored. Default true. */
   enabled?: boolean;
   [key: string]: unknown;
 }

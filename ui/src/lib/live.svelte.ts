@@ -44,6 +44,14 @@ export interface SourceLine {
   isLate: boolean;
 }
 
+/** A group of hosts, with its hosts by state over time. */
+export interface HostGroupLine {
+  name: string;
+  hosts: number;
+  started: number;
+  states: Record<string, number[]>;
+}
+
 /** Arrays that are not reactive: an effect that draws a series depends on `version`. */
 export interface Series {
   t: number[];
@@ -51,6 +59,8 @@ export interface Series {
   streams: StreamLine[];
   /** Sources with a schedule; only while the run is live. */
   sources: SourceLine[];
+  /** Groups of hosts; only while the run is live, from when the page was opened on. */
+  hosts: HostGroupLine[];
 }
 
 const portLine = (name: string): PortLine => ({
@@ -91,6 +101,7 @@ export function seriesOf(report: Report): Series {
       max: stream.rx?.latency_ns?.max ?? null,
     })),
     sources: [],
+    hosts: [],
   };
   for (const sample of report.series) addSample(series, sample);
   return series;
@@ -125,6 +136,7 @@ interface SampleRows {
   streams: (number | null)[][];
   /** Absent in messages from older daemons. */
   sources?: [string, string, number, number, number, boolean][];
+  hosts?: [string, number, number, Record<string, number>, boolean][];
 }
 
 type Message =
@@ -264,6 +276,7 @@ class Live {
       ports: names.ports.map(portLine),
       streams: names.streams.map(streamLine),
       sources: [],
+      hosts: [],
     };
     this.#series.set(names.run, series);
     void this.#before(names.run, series);
@@ -282,9 +295,14 @@ class Live {
         ports: series.ports.map((p) => portLine(p.name)),
         streams: series.streams.map((s) => streamLine(s.name)),
         sources: [],
+        hosts: [],
       };
       for (const sample of earlier) addSample(old, sample);
       series.t.unshift(...old.t);
+      // Earlier samples have no hosts.
+      series.hosts
+        .flatMap(({ states }) => Object.values(states))
+        .forEach((values) => values.unshift(...old.t.map(() => 0)));
       const before = valuesOf(old);
       valuesOf(series).forEach((values, i) => values.unshift(...(before[i] ?? [])));
       this.version++;
@@ -307,6 +325,7 @@ class Live {
       isLate,
     }));
     if (series.t.length && sample.t_s <= (series.t.at(-1) ?? 0)) return;
+    this.#hosts(series, sample);
     series.t.push(sample.t_s);
     const last = (of: number[]): number => of.at(-1) ?? 0;
     const ports = new Map(sample.ports.map((row) => [row[0] ?? 0, row]));
@@ -334,6 +353,20 @@ class Live {
     if (series.t.length > POINTS) thin(series);
     this.version++;
   }
+
+  /** Adds the hosts by state. A state has no line before the first host was in it. */
+  #hosts(series: Series, sample: SampleRows): void {
+    for (const [name, hosts, started, states] of sample.hosts ?? []) {
+      let group = series.hosts.find((known) => known.name === name);
+      if (!group) {
+        group = { name, hosts, started, states: {} };
+        series.hosts.push(group);
+      }
+      [group.hosts, group.started] = [hosts, started];
+      for (const state of Object.keys(states)) group.states[state] ??= series.t.map(() => 0);
+      for (const [state, values] of Object.entries(group.states)) values.push(states[state] ?? 0);
+    }
+  }
 }
 
 /** All value arrays of a series, in a fixed order. */
@@ -343,7 +376,8 @@ const valuesOf = ({ ports, streams }: Series): (number | null)[][] => [
 ];
 
 function thin(series: Series): void {
-  for (const values of [series.t, ...valuesOf(series)]) {
+  const hosts = series.hosts.flatMap(({ states }) => Object.values(states));
+  for (const values of [series.t, ...valuesOf(series), ...hosts]) {
     const half = values.filter((_, i) => i % 2 === 1);
     values.length = 0;
     (values as (number | null)[]).push(...half);

@@ -1,12 +1,16 @@
 //! Commands that need the feature `server`: the daemon, and clients of a daemon.
 
+mod daemon;
 mod logging;
 mod serve;
+mod show;
 mod top;
 
 use std::process::ExitCode;
 
 use squall::Error;
+
+pub use show::{Args as ShowArgs, show};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {

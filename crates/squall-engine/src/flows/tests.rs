@@ -118,6 +118,7 @@ fn begin(
         streams: Vec::new(),
         replays: Vec::new(),
         hosts: Vec::new(),
+        routers: Vec::new(),
         flows: Some(Arc::new(flows)),
         afters: Vec::new(),
         workers,

@@ -1,7 +1,7 @@
 use squall_units::be16;
 
 use super::*;
-use crate::{Order, Pool};
+use crate::{Interface, InterfaceOf, Order, Pool};
 
 /// Collects all frames.
 #[derive(Default)]
@@ -35,6 +35,10 @@ fn link(pool: &str, network: Network) -> Link {
 
 fn network(mac: u8, wraps: Vec<Wrap>) -> Network {
     Network { mac: MacAddr([2, 0, 0, 0, mac, 0]), wraps, ..Network::default() }
+}
+
+fn gtp_u((local, remote): (IpAddr, IpAddr), teid: u32, local_teid: Option<u32>) -> Wrap {
+    Wrap::GtpU { local, remote, teid, local_teid, source_port: GTPU_PORT }
 }
 
 /// A valid IP packet.
@@ -123,6 +127,160 @@ fn each_client_of_a_cluster_has_its_own_mac() {
 }
 
 #[test]
+fn interfaces_have_headers_of_their_own() {
+    let (mac, hop) = (MacAddr([2, 0, 0, 0, 9, 9]), MacAddr([2, 0, 0, 0, 2, 0]));
+    let (a4, b4): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+    let vlan = Wrap::Vlan { id: 7, priority: 0, service: false };
+    let tunnel = |local, remote| gtp_u((local, remote), 5, Some(5));
+    let interface = |addresses: &str, wrap| Interface {
+        of: InterfaceOf::Side,
+        addresses: addresses.parse().unwrap(),
+        mac: Some(mac),
+        wraps: vec![wrap],
+        next_hop: Some(hop),
+    };
+    let interfaces =
+        vec![interface("16.0.0.6", tunnel(a4, b4)), interface("16.0.0.3-16.0.0.4", vlan)];
+    let mut a = link("16.0.0.1-16.0.0.9", Network { interfaces, ..network(1, vec![]) });
+    let peer = |wraps| link("48.0.0.1-48.0.0.9", network(2, wraps));
+    // The peer in the VLAN asks for the host, which answers there.
+    let mut tagged = peer(vec![vlan]);
+    let (frame, _) = carry(&mut tagged, &mut a, "48.0.0.1", "16.0.0.4");
+    assert_eq!(frame[..6], mac.0);
+    let (frame, _) = carry(&mut a, &mut tagged, "16.0.0.3", "48.0.0.1");
+    assert_eq!(frame[..6], hop.0);
+    assert_eq!(frame[6..18], [2, 0, 0, 0, 9, 9, 0x81, 0, 0, 7, 8, 0]);
+    let fixed = Network { next_hop: NextHop::Mac(mac), ..network(2, vec![tunnel(b4, a4)]) };
+    let mut mobile = link("48.0.0.1-48.0.0.9", fixed);
+    let (frame, _) = carry(&mut a, &mut mobile, "16.0.0.6", "48.0.0.1");
+    assert_eq!((&frame[6..12], frame.len()), (&mac.0[..], 14 + 20 + 8 + 8 + 60));
+    let (frame, _) = carry(&mut mobile, &mut a, "48.0.0.1", "16.0.0.6");
+    // With a PDU session container (3GPP TS 38.415) of four octets.
+    let mut extended = frame[..50].to_vec();
+    extended[42] |= 4;
+    extended.extend([0, 0, 0, 0x85, 1, 0, 1, 0]);
+    extended.extend(&frame[50..]);
+    for (at, octets) in [(16, 20 + 8 + 16 + 60), (38, 8 + 16 + 60), (44, 8 + 60)] {
+        extended[at..at + 2].copy_from_slice(&u16::to_be_bytes(octets));
+    }
+    extended[24..26].fill(0);
+    let check = !fold(sum(&extended[14..34]));
+    extended[24..26].copy_from_slice(&check.to_be_bytes());
+    assert_eq!(a.receive(&extended), Some(&packet("48.0.0.1", "16.0.0.6")[..]));
+    // The end of the tunnel answers outside of it.
+    let request = Arp {
+        request: true,
+        sender_mac: hop,
+        sender: Ipv4Addr::new(10, 0, 0, 2),
+        target_mac: MacAddr::default(),
+        target: Ipv4Addr::new(10, 0, 0, 1),
+    };
+    let frame = [&[255; 6], &hop.0, &ARP.to_be_bytes()[..], &request.octets()].concat();
+    assert!(a.claims(&frame) && a.receive(&frame).is_none());
+    let mut out = Frames::default();
+    a.transmit(&mut out);
+    let reply = Arp::parse(&out.0[0][14..]).expect("a reply");
+    assert_eq!((reply.sender, reply.sender_mac), (request.target, mac));
+    assert_eq!(out.0[0][..14], [&hop.0[..], &mac.0, &[8, 6]].concat());
+    // The others have the side's, and neither accepts the frames of the other.
+    let mut plain = peer(vec![]);
+    let (frame, _) = carry(&mut plain, &mut a, "48.0.0.1", "16.0.0.5");
+    assert_eq!(frame[..6], [2, 0, 0, 0, 1, 0]);
+    let (frame, _) = carry(&mut a, &mut plain, "16.0.0.5", "48.0.0.1");
+    assert_eq!(frame[6..14], [2, 0, 0, 0, 1, 0, 8, 0]);
+    for to in ["16.0.0.3", "16.0.0.6"] {
+        let mut bare = [&mac.0[..], &hop.0, &[8, 0]].concat();
+        bare.extend(packet("48.0.0.1", to));
+        // The checksum of what would be the outer packet is wrong.
+        let refused = |link: &Link| link.statistics.not_ours + link.statistics.malformed;
+        let before = refused(&a);
+        assert!(a.receive(&bare).is_none());
+        assert_eq!(refused(&a), before + 1, "{to}");
+    }
+    let check = |interfaces| Network { interfaces, ..network(1, vec![]) }.check();
+    let twice = vec![interface("16.0.0.3-16.0.0.4", vlan), interface("16.0.0.4", vlan)];
+    assert!(check(twice).expect_err("an overlap").contains("16.0.0.4"));
+    let unknown = Interface { next_hop: None, ..interface("16.0.0.4", tunnel(a4, b4)) };
+    assert!(check(vec![unknown]).expect_err("not resolved").contains("next_hop"));
+    let bridged = Wrap::Vxlan { local: a4, remote: b4, vni: 1, mac };
+    assert!(check(vec![interface("16.0.0.4", bridged)]).expect_err("not found").contains("gtp-u"));
+}
+
+#[test]
+fn interfaces_can_be_replaced() {
+    let (a4, b4): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+    let hop = MacAddr([2, 0, 0, 0, 2, 0]);
+    let interface = |teid| Interface {
+        of: InterfaceOf::Side,
+        addresses: "16.0.0.1".parse().unwrap(),
+        mac: None,
+        wraps: vec![Wrap::GtpU {
+            local: a4,
+            remote: b4,
+            teid,
+            local_teid: None,
+            source_port: 5000,
+        }],
+        next_hop: Some(hop),
+    };
+    let interfaces = vec![interface(1)];
+    let mut a = link("16.0.0.1-16.0.0.9", Network { interfaces, ..network(1, vec![]) });
+    let frame_to = |a: &mut Link| {
+        let mut out = Frames::default();
+        let packet = packet("16.0.0.1", "48.0.0.1");
+        let tuple = between("16.0.0.1", "48.0.0.1");
+        a.room(Nanos(0), &mut out, &tuple, packet.len(), Cut::WHOLE)
+            .expect("room")
+            .copy_from_slice(&packet);
+        out.0.pop().expect("its next hop is known")
+    };
+    for teid in [1u32, 7] {
+        a.set_interfaces(&[interface(teid)]);
+        let frame = frame_to(&mut a);
+        assert_eq!(be16(&frame, 34), 5000);
+        assert_eq!(frame[46..50], teid.to_be_bytes());
+        // Packets with any identifier come back.
+        let back = Network {
+            next_hop: NextHop::Mac(MacAddr([2, 0, 0, 0, 1, 0])),
+            ..network(2, vec![gtp_u((b4, a4), 99, None)])
+        };
+        let mut b = link("48.0.0.1-48.0.0.9", back);
+        assert!(b.receive(&frame).is_some());
+        carry(&mut b, &mut a, "48.0.0.1", "16.0.0.1");
+    }
+}
+
+#[test]
+fn an_interface_for_peers_has_the_packets_to_and_from_them() {
+    let (mac, hop) = (MacAddr([2, 0, 0, 0, 9, 9]), MacAddr([2, 0, 0, 0, 1, 0]));
+    let vlan = |id| Wrap::Vlan { id, priority: 0, service: false };
+    let interface = |of, addresses: &str, id| Interface {
+        of,
+        addresses: addresses.parse().unwrap(),
+        mac: Some(mac),
+        wraps: vec![vlan(id)],
+        next_hop: Some(hop),
+    };
+    let peers = "16.0.0.1-16.0.0.4";
+    let interfaces =
+        vec![interface(InterfaceOf::Peer, peers, 8), interface(InterfaceOf::Side, "48.0.0.9", 9)];
+    let mut servers = link("48.0.0.1-48.0.0.9", Network { interfaces, ..network(2, vec![]) });
+    let mut eight = link(peers, network(1, vec![vlan(8)]));
+    let (frame, _) = carry(&mut eight, &mut servers, "16.0.0.2", "48.0.0.1");
+    assert_eq!(frame[..6], mac.0, "by the answer to its request");
+    let (frame, _) = carry(&mut servers, &mut eight, "48.0.0.1", "16.0.0.3");
+    assert_eq!((&frame[..6], &frame[12..18]), (&hop.0[..], &[0x81, 0, 0, 8, 8, 0][..]));
+    // The interface of the server's own address comes first.
+    let mut nine = link(peers, network(1, vec![vlan(9)]));
+    let (frame, _) = carry(&mut servers, &mut nine, "48.0.0.9", "16.0.0.3");
+    assert_eq!(frame[12..18], [0x81, 0, 0, 9, 8, 0]);
+    // Others have neither.
+    let mut plain = link("16.0.0.5-16.0.0.9", network(1, vec![]));
+    let (frame, _) = carry(&mut plain, &mut servers, "16.0.0.5", "48.0.0.1");
+    assert_eq!(frame[..6], [2, 0, 0, 0, 2, 0]);
+}
+
+#[test]
 fn tags_labels_and_tunnels_go_around_and_come_off() {
     let (a4, b4): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
     let (a6, b6): (IpAddr, IpAddr) = ("fc00::1".parse().unwrap(), "fc00::2".parse().unwrap());
@@ -159,11 +317,11 @@ fn tags_labels_and_tunnels_go_around_and_come_off() {
         Box::new(|back| {
             let (local, remote) = if back { (b4, a4) } else { (a4, b4) };
             let (teid, local_teid) = if back { (1, 2) } else { (2, 1) };
-            vec![Wrap::GtpU { local, remote, teid, local_teid }]
+            vec![gtp_u((local, remote), teid, Some(local_teid))]
         }),
         Box::new(|back| {
             let (local, remote) = if back { (b6, a6) } else { (a6, b6) };
-            vec![Wrap::GtpU { local, remote, teid: 5, local_teid: 5 }]
+            vec![gtp_u((local, remote), 5, Some(5))]
         }),
     ];
     for wraps in all {
@@ -237,7 +395,7 @@ proptest::proptest! {
             4 => vec![Wrap::Mpls { label: 16, class: 0, ttl: 64 }],
             5 => vec![Wrap::Gre { local, remote, key: Some(1) }],
             6 => vec![Wrap::Vxlan { local, remote, vni: 1, mac }],
-            _ => vec![Wrap::GtpU { local, remote, teid: 1, local_teid: 1 }],
+            _ => vec![gtp_u((local, remote), 1, Some(1))],
         };
         let mut a = link("16.0.0.1-16.0.0.9", network(1, wraps));
         // Begins with valid octets, so that decoding reaches deep layers.

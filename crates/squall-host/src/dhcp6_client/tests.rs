@@ -463,7 +463,7 @@ fn confirm_is_repeated_for_ten_seconds_and_then_the_address_is_kept() {
     assert_eq!((confirm.kind, confirm.server.as_ref()), (Kind6::Confirm, None));
     assert_eq!(confirm.addresses.as_ref().unwrap().leases[0].address, ADDRESS);
     let mut waits = Vec::new();
-    while script.event != Some(Dhcp6Event::Confirmed) {
+    while script.event != Some(Dhcp6Event::Unconfirmed) {
         assert_eq!(script.sends(), Some(Kind6::Confirm));
         waits.push(script.wait());
     }
@@ -481,7 +481,7 @@ fn a_confirmed_address_is_kept_and_one_of_another_link_is_not() {
     let mut script = Script::bound();
     script.step(Dhcp6Client::confirm);
     script.get(&script.status(status::SUCCESS));
-    assert_eq!(script.event, Some(Dhcp6Event::Confirmed));
+    assert_eq!(script.event, Some(Dhcp6Event::Confirmed(Nanos::ZERO)));
     assert_eq!(script.client.due(), Some(seconds(500.0)), "T1, as before");
     script.step(Dhcp6Client::confirm);
     script.get(&script.status(status::NOT_ON_LINK));
@@ -500,6 +500,63 @@ fn a_client_with_a_prefix_rebinds_instead_of_a_confirm() {
     assert_eq!(script.client.prefix(), Some((PREFIX, 56)));
     script.step(Dhcp6Client::confirm);
     assert_eq!(script.sends(), Some(Kind6::Rebind));
+    script.now = script.now + seconds(0.5);
+    script.get(&script.reply());
+    assert_eq!(script.event, Some(Dhcp6Event::Confirmed(seconds(0.5))));
+    // The reply extends the leases, too.
+    assert_eq!(script.client.due(), Some(script.now + seconds(400.0)));
+    let begin = script.now;
+    script.step(Dhcp6Client::confirm);
+    let mut waits = Vec::new();
+    while script.event != Some(Dhcp6Event::Unconfirmed) {
+        assert_eq!(script.sends(), Some(Kind6::Rebind));
+        waits.push(script.wait());
+    }
+    assert!(waits.iter().all(|wait| *wait <= 4.4), "CNF_MAX_RT, not REB_MAX_RT: {waits:?}");
+    assert!((script.now - begin - seconds(10.0)).0 < 10, "CNF_MAX_RD");
+    assert_eq!(script.client.prefix(), Some((PREFIX, 56)));
+}
+
+#[test]
+fn a_link_that_fails_makes_the_client_confirm_its_address_after_a_random_delay() {
+    let flap = Some(seconds(60.0));
+    let settings = Dhcp6Settings { flap, collect: false, ..Dhcp6Settings::default() };
+    let mut script = Script::with(settings);
+    script.get(&script.advertise(1));
+    script.get(&script.reply());
+    let bound = script.now;
+    for number in 1..=3 {
+        script.wait();
+        assert_eq!((script.now - bound).as_secs_f64(), 60.0 * f64::from(number));
+        assert_eq!(script.sends(), Some(Kind6::Confirm));
+        script.get(&script.status(status::SUCCESS));
+    }
+    script.settings.timers.delay = seconds(1.0);
+    script.wait();
+    assert_eq!(script.sends(), None);
+    let waited = script.wait();
+    assert!((0.0..=1.0).contains(&waited), "CNF_MAX_DELAY: {waited}");
+    assert_eq!(script.sends(), Some(Kind6::Confirm));
+    assert_eq!(script.last.as_ref().unwrap().message.elapsed, Some(0));
+}
+
+#[test]
+fn a_confirmed_client_still_renews_at_t1() {
+    let flap = Some(seconds(399.0));
+    let settings = Dhcp6Settings { flap, collect: false, ..Dhcp6Settings::default() };
+    let mut script = Script::with(settings);
+    script.get(&script.advertise(1));
+    script.get(&script.reply());
+    let bound = script.now;
+    script.wait();
+    assert_eq!(script.sends(), Some(Kind6::Confirm));
+    // The server is silent until T1 has passed.
+    while script.event != Some(Dhcp6Event::Unconfirmed) {
+        script.wait();
+    }
+    script.step(Dhcp6Client::timer);
+    assert_eq!(script.sends(), Some(Kind6::Renew));
+    assert!((script.now - bound).as_secs_f64() >= 400.0);
 }
 
 #[test]

@@ -9,13 +9,13 @@ use std::{
 use squall_stats::Histogram;
 use squall_units::{MacAddr, Nanos, mix};
 
-use super::{HostGroup, PingSettings};
+use super::{HostGroup, PingSettings, view::Ipv6View};
 use crate::{
     ALL_SERVERS, AdvertisingRouter, Datagram6, Dhcp6Client, Dhcp6Context, Dhcp6Event, Dhcp6Failure,
     Dhcp6Server, Dhcp6Settings, Dhcp6State, Dhcp6Step, DiscoveryAction, DuplicateAction,
-    DuplicateDetection, Echo, FrameQueue, Message6, NdMessage, NdTimers, Neighbor, NeighborAction,
-    NeighborMessage, PrefixChange, PrefixList, RouterAdvertisement, RouterDiscovery,
-    RouterSettings, Server6Counters, Server6Settings,
+    DuplicateDetection, Echo, EventKind, FrameQueue, IcmpError, LogProtocol, Message6, NdMessage,
+    NdTimers, Neighbor, NeighborAction, NeighborMessage, PrefixChange, PrefixList, Request6,
+    RouterAdvertisement, RouterDiscovery, RouterSettings, Server6Counters, Server6Settings,
     dhcp6_message::SERVER_PORT_6,
     echo_reply, group_mac,
     host::{IPV6, begin_frame},
@@ -181,9 +181,14 @@ pub struct Dhcp6Statistics {
     pub informed: u64,
     pub renewed: u64,
     pub expired: u64,
+    /// Leases that no server confirmed after the link had failed, and refusals of servers.
+    pub unconfirmed: u64,
+    pub refused: u64,
     /// From the first Solicit to the offer, and to the leases that may be used.
     pub advertise: Histogram,
     pub lease: Histogram,
+    /// From the first Confirm, or Rebind, to the reply that confirms the leases.
+    pub confirm: Histogram,
 }
 
 /// Messages of neighbor discovery.
@@ -340,7 +345,9 @@ impl Ipv6Hosts {
         if !full {
             (all.router, all.address) = (Histogram::default(), Histogram::default());
             if let Some(dhcp) = &mut all.dhcp {
-                (dhcp.advertise, dhcp.lease) = (Histogram::default(), Histogram::default());
+                for times in [&mut dhcp.advertise, &mut dhcp.lease, &mut dhcp.confirm] {
+                    *times = Histogram::default();
+                }
             }
         }
         if self.list.ignored > 0 {
@@ -454,6 +461,17 @@ impl HostGroup {
             let place = places.find(|at| has(Some(*at), &record.addresses[*at].detection))?;
             Some((host, Some(place)))
         })
+    }
+
+    /// Whether a host may use this address.
+    pub(super) fn uses_ipv6(&self, host: u32, address: Ipv6Addr) -> bool {
+        let Some((owner, place)) = self.ipv6_owner(address) else { return false };
+        let record = self.ipv6.as_ref().map(|ipv6| &ipv6.records[host as usize]);
+        let usable = |record: &Ipv6Record| match place {
+            None => record.link_local.is_usable(),
+            Some(place) => record.addresses[place].detection.is_usable(),
+        };
+        owner == host && record.is_some_and(usable)
     }
 
     /// The host whose MAC address an interface identifier is made from.
@@ -592,10 +610,15 @@ impl HostGroup {
             }
             DuplicateAction::Regenerate => {
                 ipv6.counted.nd.duplicates += 1;
+                let state = (LogProtocol::Ipv6, EventKind::State);
+                self.note(host, state, "duplicate", Some(address.into()));
                 self.enter(host, place);
             }
             DuplicateAction::Duplicate => {
                 ipv6.counted.nd.duplicates += 1;
+                let state = (LogProtocol::Ipv6, EventKind::State);
+                self.note(host, state, "duplicate", Some(address.into()));
+                let Some(ipv6) = &mut self.ipv6 else { return };
                 // Without a link-local address, the host has no IPv6 (RFC 4862 section 5.4.5).
                 if place.is_none() {
                     let record = &mut ipv6.records[host as usize];
@@ -629,6 +652,10 @@ impl HostGroup {
                 let waited = now.saturating_sub(record.started);
                 ipv6.counted.address.record(waited.0);
             }
+        }
+        if place.is_some() {
+            self.can_ask(host, now);
+            self.examine_name(host, now);
         }
         let pings = self.settings.ping.as_ref().is_some_and(|ping| self.pings_ipv6(ping, place));
         let Some(ipv6) = &mut self.ipv6 else { return };
@@ -668,7 +695,31 @@ impl HostGroup {
         }
         if state == Ipv6State::Failed {
             *ipv6.failed.entry(failure.word()).or_default() += 1;
+            self.hosts[host as usize].failure = Some(failure.word());
+            self.note(host, (LogProtocol::Ipv6, EventKind::Failed), failure.word(), None);
+        } else {
+            let address = self.ipv6_address(host).map(IpAddr::V6);
+            self.note(host, (LogProtocol::Ipv6, EventKind::State), state.word(), address);
         }
+    }
+
+    /// IPv6 of a host for a table of hosts.
+    pub(super) fn ipv6_view(&self, host: u32, now: Nanos) -> Option<Ipv6View> {
+        let (ipv6, settings) = (self.ipv6.as_ref()?, self.settings.ipv6.as_ref()?);
+        let record = ipv6.records.get(host as usize)?;
+        let client = ipv6.clients.get(host as usize);
+        let places = (0..ADDRESSES).filter(|at| record.addresses[*at].detection.is_usable());
+        let router = settings.gateway.or_else(|| ipv6.list.router(now).map(|one| one.address));
+        let mac = |router| ipv6.neighbors.get(&router).and_then(Neighbor::mac);
+        let is_usable = record.link_local.is_usable();
+        Some(Ipv6View {
+            state: record.state,
+            link_local: self.ipv6_at(host, None).filter(|_| is_usable),
+            addresses: places.filter_map(|place| self.ipv6_at(host, Some(place))).collect(),
+            prefix: self.delegated_prefix(host),
+            gateway: router.map(|router| (router, mac(router))),
+            dhcp: client.map(|client| (client.state(), client.lease())),
+        })
     }
 
     fn ipv6_state(&self, host: u32) -> Option<(Ipv6State, Failure)> {
@@ -788,22 +839,20 @@ impl HostGroup {
             }
             Some(Dhcp6Event::Renewed) => dhcp.renewed += 1,
             Some(Dhcp6Event::Expired) => dhcp.expired += 1,
+            Some(Dhcp6Event::Confirmed(after)) => dhcp.confirm.record(after.0),
+            Some(Dhcp6Event::Unconfirmed) => dhcp.unconfirmed += 1,
+            Some(Dhcp6Event::Refused) => dhcp.refused += 1,
             Some(Dhcp6Event::Ignored(reason)) => {
                 *ipv6.counted.ignored.entry(reason).or_default() += 1;
             }
-            Some(
-                Dhcp6Event::Acknowledged
-                | Dhcp6Event::Confirmed
-                | Dhcp6Event::Deprecated
-                | Dhcp6Event::Refused,
-            )
-            | None => {}
+            Some(Dhcp6Event::Acknowledged | Dhcp6Event::Deprecated) | None => {}
         }
         if let Some(request) = &send {
             let dhcp = ipv6.counted.dhcp.get_or_insert_default();
             *dhcp.sent.entry(request.message.kind.word()).or_default() += 1;
             dhcp.retransmissions += u64::from(request.retransmission);
         }
+        self.note_dhcp6(host, (had, has), event, send.as_ref());
         if had != has {
             self.change_lease(host, now, (had, has));
         }
@@ -813,6 +862,37 @@ impl HostGroup {
                 begin_frame(octets, (to, mac), &self.settings.tags, IPV6);
                 request.message.write(source, ALL_SERVERS, octets);
             });
+        }
+    }
+
+    /// Adds a step of the host's DHCPv6 client to its log.
+    fn note_dhcp6(
+        &mut self,
+        host: u32,
+        (had, has): (Option<Ipv6Addr>, Option<Ipv6Addr>),
+        event: Option<Dhcp6Event>,
+        send: Option<&Request6>,
+    ) {
+        let has = has.map(IpAddr::V6);
+        let noted = match event {
+            Some(Dhcp6Event::Bound(_)) => Some((EventKind::State, "bound", has)),
+            Some(Dhcp6Event::Informed(_)) => Some((EventKind::State, "informed", None)),
+            Some(Dhcp6Event::Renewed) => Some((EventKind::State, "renewed", has)),
+            Some(Dhcp6Event::Deprecated) => Some((EventKind::State, "deprecated", has)),
+            Some(Dhcp6Event::Expired) => Some((EventKind::State, "expired", had.map(IpAddr::V6))),
+            Some(Dhcp6Event::Refused) => Some((EventKind::State, "refused", None)),
+            Some(Dhcp6Event::Ignored(reason)) => Some((EventKind::Ignored, reason, None)),
+            Some(Dhcp6Event::Confirmed(_)) => Some((EventKind::State, "confirmed", has)),
+            Some(Dhcp6Event::Unconfirmed) => Some((EventKind::State, "unconfirmed", has)),
+            Some(Dhcp6Event::Advertised(_) | Dhcp6Event::Acknowledged) | None => None,
+        };
+        if let Some((kind, word, address)) = noted {
+            self.note(host, (LogProtocol::Dhcp6, kind), word, address);
+        }
+        if let Some(request) = send {
+            let sent = [EventKind::Sent, EventKind::Retransmitted];
+            let kind = sent[usize::from(request.retransmission)];
+            self.note(host, (LogProtocol::Dhcp6, kind), request.message.kind.word(), None);
         }
     }
 
@@ -871,6 +951,8 @@ impl HostGroup {
         };
         let dhcp = ipv6.counted.dhcp.get_or_insert_default();
         *dhcp.received.entry(message.kind.word()).or_default() += 1;
+        let received = (LogProtocol::Dhcp6, EventKind::Received);
+        self.note(host, received, message.kind.word(), None);
         self.step_ipv6(host, now, out, |client, cx| client.receive(cx, &message));
         if self.stopped.is_some() {
             self.schedule_release(host, now);
@@ -1232,12 +1314,7 @@ impl HostGroup {
         let Some(octets) = packet.get(24..).and_then(|rest| rest.first_chunk::<16>()) else {
             return;
         };
-        let Some((owner, place)) = self.ipv6_owner(Ipv6Addr::from(*octets)) else { return };
-        let usable = self
-            .ipv6
-            .as_mut()
-            .is_some_and(|ipv6| ipv6.records[host as usize].detection(place).is_usable());
-        if owner != host || !usable {
+        if !self.uses_ipv6(host, Ipv6Addr::from(*octets)) {
             return;
         }
         let mut reply = std::mem::take(&mut self.scratch);
@@ -1256,6 +1333,14 @@ impl HostGroup {
                     neighbor.confirm(now, chance, &timers);
                 }
             }
+        } else if let Some(error) = IcmpError::parse(packet) {
+            self.count_error(host, &error);
+        } else if self.settings.icmp_errors
+            && self.may_send_error(now)
+            && IcmpError::unreachable(packet, &mut reply)
+        {
+            self.counted.echo.errors_sent += 1;
+            self.push((from, self.mac(host)), IPV6, &reply, out);
         }
         self.scratch = reply;
     }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use squall_units::{Nanos, below, mix};
 
 use super::{HostGroup, mac_bits};
-use crate::DhcpState;
+use crate::{DhcpState, LogProtocol};
 
 /// Addresses from 169.254.1.0 to 169.254.254.255 (section 2.1).
 const FIRST: u16 = 0x0100;
@@ -34,7 +34,7 @@ impl HostGroup {
         }
         let conflicts = self.hosts[host as usize].conflicts;
         if conflicts >= MOST_CONFLICTS || self.addresses.len() >= ADDRESSES.into() {
-            *self.counted.failed.entry("conflict").or_default() += 1;
+            self.note_failure(host, LogProtocol::Arp, "conflict");
             self.set_fixed(host, now, DhcpState::Failed);
             return;
         }

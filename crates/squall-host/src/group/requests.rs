@@ -1,12 +1,12 @@
 //! Messages of DHCP clients on their way to the link: options, the relay agent, and faults.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use squall_units::MacAddr;
 
 use super::{BROADCAST, HostGroup, word};
 use crate::{
-    DhcpBegin, FLOOD, Fault, FrameQueue, Kind, Request,
+    DhcpBegin, EventKind, FLOOD, Fault, FrameQueue, Kind, LogProtocol, Request,
     host::{IPV4, begin_frame},
 };
 
@@ -23,6 +23,9 @@ impl HostGroup {
         let Request { mut message, unicast, retransmission } = request;
         *self.counted.sent.entry(word(&message)).or_default() += 1;
         self.counted.retransmissions += u64::from(retransmission);
+        let how = if retransmission { EventKind::Retransmitted } else { EventKind::Sent };
+        let address = message.requested.or(Some(message.ciaddr).filter(|at| !at.is_unspecified()));
+        self.note(host, (LogProtocol::Dhcp, how), word(&message), address.map(IpAddr::V4));
         let mac = self.mac(host);
         let mut options = std::mem::take(&mut self.scratch);
         options.clear();

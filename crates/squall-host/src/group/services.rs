@@ -1,4 +1,4 @@
-//! Protocols of a group's hosts next to those for addresses: 802.1X, LLDP, memberships of multicast
+//! Protocols of a group's hosts next to those for addresses: 802.1X, LLDP, CDP, DNS, memberships of multicast
 //! groups.
 
 use std::{
@@ -11,15 +11,18 @@ use std::{
 use squall_stats::Histogram;
 use squall_units::{MacAddr, Nanos};
 
-use super::{AT_ONCE, HostGroup, HostRecord};
+use super::{AT_ONCE, HostGroup, HostRecord, names::Names};
 use crate::{
-    DhcpState, EAPOL, FrameQueue, GroupMessage, LldpNeighbors, LldpSettings, LldpSpeaker,
-    MembershipContext, MembershipTimers, Memberships, PAE_GROUP, Querier, QuerierSettings,
-    SourceFilter, Supplicant, SupplicantEvent, SupplicantSettings, SupplicantState, SupplicantStep,
+    Announcement, CdpSettings, DhcpState, DnsZone, EAPOL, EventKind, FrameQueue, GroupMessage,
+    LldpSettings, LogProtocol, MdnsSettings, MembershipContext, MembershipTimers, Memberships,
+    NeighborTable, PAE_GROUP, Querier, QuerierSettings, ResolverSettings, SourceFilter, Speaker,
+    SpeakerTimers, Supplicant, SupplicantEvent, SupplicantSettings, SupplicantState,
+    SupplicantStep, cdp,
+    cdp::CDP_GROUP,
     group_mac,
     host::{IPV4, IPV6, begin_frame, parse},
     igmp, is_reported, link_local, lldp,
-    lldp::{Announcement, LLDP, NEAREST_BRIDGE},
+    lldp::NEAREST_BRIDGE,
     mld,
 };
 
@@ -30,6 +33,11 @@ pub struct ServiceSettings {
     /// The first host is a querier of IGMP and MLD.
     pub queriers: Option<[QuerierSettings; 2]>,
     pub lldp: Option<LldpSettings>,
+    pub cdp: Option<CdpSettings>,
+    /// Questions to DNS servers, and the names for which hosts answer.
+    pub resolver: Option<Arc<ResolverSettings>>,
+    pub zone: Option<Arc<DnsZone>>,
+    pub mdns: Option<MdnsSettings>,
     /// Hosts send nothing else before they are authenticated.
     pub auth: Option<SupplicantSettings>,
 }
@@ -37,6 +45,14 @@ pub struct ServiceSettings {
 impl ServiceSettings {
     fn any(&self) -> bool {
         *self != Self::default()
+    }
+
+    /// The timers of LLDP or CDP, if hosts have it.
+    fn speaker(&self, protocol: usize) -> Option<&SpeakerTimers> {
+        match protocol {
+            LLDP => self.lldp.as_ref().map(|of| &of.timers),
+            _ => self.cdp.as_ref().map(|of| &of.timers),
+        }
     }
 }
 
@@ -126,15 +142,19 @@ pub struct QuerierStatistics {
     pub other: bool,
 }
 
-/// Figures of LLDP.
+/// Numbers of the protocols with speakers.
+pub(super) const LLDP: usize = 0;
+pub(super) const CDP: usize = 1;
+
+/// Figures of LLDP or CDP.
 #[derive(Clone, Debug, Default)]
-pub struct LldpStatistics {
+pub struct SpeakerStatistics {
     pub sent: u64,
     /// Announcements of the end.
     pub shutdowns: u64,
     pub received: u64,
     pub ignored: BTreeMap<&'static str, u64>,
-    pub neighbors: LldpNeighbors,
+    pub neighbors: NeighborTable,
 }
 
 /// Figures of 802.1X.
@@ -143,8 +163,9 @@ pub struct AuthStatistics {
     pub states: Vec<(&'static str, u64)>,
     pub authenticated: u64,
     pub reauthenticated: u64,
-    /// Failures and timeouts, after which hosts may try again.
+    /// Failures and timeouts, after which hosts try again, and the reasons of these failures.
     pub refused: u64,
+    pub reasons: BTreeMap<&'static str, u64>,
     pub timed_out: u64,
     pub sent: BTreeMap<&'static str, u64>,
     pub ignored: BTreeMap<&'static str, u64>,
@@ -162,25 +183,29 @@ pub(super) struct Services {
     querier: QuerierStatistics,
     receptions: HashMap<IpAddr, Reception>,
     multicast: MulticastStatistics,
-    lldp: LldpStatistics,
+    /// For LLDP and for CDP.
+    announced: [SpeakerStatistics; 2],
     auth: AuthStatistics,
     auth_states: [u64; SupplicantState::ALL.len()],
+    pub(super) names: Names,
 }
 
 /// One host.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct ServiceRecord {
     supplicant: Supplicant,
-    speaker: LldpSpeaker,
+    /// For LLDP and for CDP.
+    speakers: [Speaker; 2],
     /// For IPv4 and for IPv6.
     memberships: Option<Box<[Memberships; 2]>>,
 }
 
 impl ServiceRecord {
-    pub(super) fn due(&self) -> Option<Nanos> {
+    fn due(&self) -> Option<Nanos> {
         let groups =
             self.memberships.iter().flat_map(|all| all.iter().filter_map(Memberships::due));
-        groups.chain(self.supplicant.due()).chain(self.speaker.due()).min()
+        let speakers = self.speakers.iter().filter_map(Speaker::due);
+        groups.chain(self.supplicant.due()).chain(speakers).min()
     }
 }
 
@@ -202,17 +227,23 @@ impl Services {
             let mut auth_states = [0; SupplicantState::ALL.len()];
             auth_states[SupplicantState::Disconnected as usize] = count.into();
             Box::new(Self {
-                records: vec![ServiceRecord::default(); count as usize],
+                records: (0..count).map(|_| ServiceRecord::default()).collect(),
                 joins: Joins::default(),
                 queriers: Default::default(),
                 querier: QuerierStatistics::default(),
                 receptions: HashMap::new(),
                 multicast: MulticastStatistics::default(),
-                lldp: LldpStatistics::default(),
+                announced: Default::default(),
                 auth: AuthStatistics::default(),
                 auth_states,
+                names: Names::new(settings, count),
             })
         })
+    }
+
+    /// The name of the state of a host's supplicant.
+    pub(super) fn auth_state(&self, host: u32) -> &'static str {
+        SupplicantState::ALL[self.records[host as usize].supplicant.state() as usize].1
     }
 
     /// Hosts whose authentication failed.
@@ -224,18 +255,25 @@ impl Services {
         use SupplicantState::{Authenticating, Connecting, Disconnected, Held};
         let pending = [Authenticating, Connecting, Disconnected, Held];
         let waits = pending.iter().any(|state| self.auth_states[*state as usize] > 0);
-        (settings.auth.is_none() || !waits) && self.joins.is_over()
+        (settings.auth.is_none() || !waits) && self.joins.is_over() && self.names.is_over()
     }
 
     /// Joins nothing more.
     pub(super) fn stop(&mut self) {
         self.joins.ready.clear();
         self.joins.held.clear();
+        self.names.stop();
+    }
+
+    /// The earliest timer of a host.
+    pub(super) fn due_of(&self, host: u32) -> Option<Nanos> {
+        self.records[host as usize].due().into_iter().chain(self.names.due_of(host)).min()
     }
 
     pub(super) fn next_due(&self, settings: &ServiceSettings) -> Option<Nanos> {
         let joins = settings.multicast.as_ref().and_then(|of| self.joins.due(of));
-        self.queriers.iter().filter_map(Querier::due).chain(joins).min()
+        let names = self.names.due(settings);
+        self.queriers.iter().filter_map(Querier::due).chain(joins).chain(names).min()
     }
 
     pub(super) fn querier(&self) -> QuerierStatistics {
@@ -260,8 +298,8 @@ impl Services {
         all
     }
 
-    pub(super) fn lldp(&self) -> LldpStatistics {
-        self.lldp.clone()
+    pub(super) fn announced(&self, protocol: usize) -> SpeakerStatistics {
+        self.announced[protocol].clone()
     }
 
     pub(super) fn auth(&self, full: bool) -> AuthStatistics {
@@ -333,8 +371,10 @@ impl HostGroup {
     /// Starts the protocols of a host that may send.
     pub(super) fn start_services(&mut self, host: u32, now: Nanos, out: &mut FrameQueue) {
         let Some(services) = &mut self.services else { return };
-        if let Some(lldp) = &self.settings.services.lldp {
-            services.records[host as usize].speaker.start(now, lldp);
+        for protocol in [LLDP, CDP] {
+            if let Some(timers) = self.settings.services.speaker(protocol) {
+                services.records[host as usize].speakers[protocol].start(now, timers);
+            }
         }
         if let (0, Some(settings)) = (host, &self.settings.services.queriers) {
             for (querier, settings) in services.queriers.iter_mut().zip(settings) {
@@ -367,6 +407,7 @@ impl HostGroup {
             self.step_supplicant(host, now, out, Supplicant::timer);
         }
         self.speak(host, now, out);
+        self.run_name_timers(host, now, out);
         for family in 0..2 {
             self.step_memberships(host, now, family, out, |all, cx, out| all.timer(cx, out));
         }
@@ -387,6 +428,7 @@ impl HostGroup {
             self.change_memberships(&turn, now, out);
         }
         self.due = now;
+        any |= self.advance_names(now, out);
         any | self.send_queries(now, out)
     }
 
@@ -422,6 +464,9 @@ impl HostGroup {
                 false => services.left(now, group),
             }
         }
+        let word = if turn.join { "joined" } else { "left" };
+        // A turn may have thousands of groups; the event has the first one.
+        self.note(turn.host, (LogProtocol::Multicast, EventKind::State), word, groups().next());
         let none = SourceFilter::default();
         for family in 0..2 {
             let of_family = groups().filter(|group| group.is_ipv6() == (family == 1));
@@ -454,6 +499,7 @@ impl HostGroup {
             *services.multicast.sent.entry(message.word()).or_default() += 1;
         }
         for message in messages {
+            self.note(host, (LogProtocol::Multicast, EventKind::Sent), message.word(), None);
             self.push_group_message(host, &message, family, out);
         }
     }
@@ -542,29 +588,69 @@ impl HostGroup {
         }
     }
 
-    /// Sends the announcement of a host that is due.
+    /// Sends the announcements of a host that are due.
     fn speak(&mut self, host: u32, now: Nanos, out: &mut FrameQueue) {
-        let (Some(settings), Some(services)) = (&self.settings.services.lldp, &mut self.services)
-        else {
-            return;
-        };
-        if services.records[host as usize].speaker.timer(now, settings) {
-            services.lldp.sent += 1;
-            self.push_lldp(host, settings.time_to_live(), out);
+        for protocol in [LLDP, CDP] {
+            let timers = self.settings.services.speaker(protocol);
+            let (Some(timers), Some(services)) = (timers, &mut self.services) else { continue };
+            if services.records[host as usize].speakers[protocol].timer(now, timers) {
+                services.announced[protocol].sent += 1;
+                self.push_announcement(host, protocol, false, out);
+            }
         }
     }
 
-    fn push_lldp(&self, host: u32, ttl: u16, out: &mut FrameQueue) {
-        let Some(settings) = &self.settings.services.lldp else { return };
-        let mac = self.mac(host);
-        out.push(self.due, |octets| {
-            // Without VLAN tags, because LLDP is between the two ends of a link.
-            begin_frame(octets, (NEAREST_BRIDGE, mac), &[], LLDP);
-            lldp::write(mac, ttl, host + 1, settings, octets);
-        });
+    /// Without VLAN tags, because both protocols are between the two ends of a link.
+    fn push_announcement(&self, host: u32, protocol: usize, ends: bool, out: &mut FrameQueue) {
+        let (mac, settings) = (self.mac(host), &self.settings.services);
+        if let (LLDP, Some(settings)) = (protocol, &settings.lldp) {
+            let ttl = if ends { 0 } else { settings.time_to_live() };
+            out.push(self.due, |octets| {
+                begin_frame(octets, (NEAREST_BRIDGE, mac), &[], lldp::LLDP);
+                lldp::write(mac, ttl, host + 1, settings, octets);
+            });
+        }
+        if let (CDP, Some(settings)) = (protocol, &settings.cdp) {
+            let ttl = if ends { 0 } else { settings.hold };
+            let address = self.address(host);
+            out.push(self.due, |octets| {
+                octets.extend(CDP_GROUP.0);
+                octets.extend(mac.0);
+                cdp::write((mac, address), ttl, host + 1, settings, octets);
+            });
+        }
     }
 
-    /// Handles a frame of LLDP or 802.1X, which have no VLAN tags. `None`: it is another one.
+    /// An announcement of a neighbor.
+    fn receive_announcement(
+        &mut self,
+        now: Nanos,
+        protocol: usize,
+        from: MacAddr,
+        parsed: Result<Announcement, &'static str>,
+    ) -> Option<bool> {
+        let timers = self.settings.services.speaker(protocol)?;
+        if self.host_of_mac(from).is_some() {
+            return Some(false);
+        }
+        let services = self.services.as_mut()?;
+        let counted = &mut services.announced[protocol];
+        match parsed {
+            Ok(announcement) => {
+                counted.received += 1;
+                if counted.neighbors.learn(now, announcement) {
+                    for record in &mut services.records {
+                        record.speakers[protocol].speed_up(now, timers);
+                    }
+                    (0..self.next).for_each(|host| self.schedule(host));
+                }
+            }
+            Err(reason) => *counted.ignored.entry(reason).or_default() += 1,
+        }
+        Some(true)
+    }
+
+    /// Handles a frame of LLDP, CDP or 802.1X, which have no VLAN tags. `None`: it is another one.
     pub(super) fn receive_link_local(
         &mut self,
         now: Nanos,
@@ -575,25 +661,9 @@ impl HostGroup {
         let (to, from, kind, payload) = parse(frame, &[])?;
         self.due = now;
         match kind {
-            LLDP => {
-                let settings = self.settings.services.lldp.as_ref()?;
-                if self.host_of_mac(from).is_some() {
-                    return Some(false);
-                }
-                let services = self.services.as_mut()?;
-                match Announcement::parse(payload) {
-                    Ok(announcement) => {
-                        services.lldp.received += 1;
-                        if services.lldp.neighbors.learn(now, announcement) {
-                            for record in &mut services.records {
-                                record.speaker.speed_up(now, settings);
-                            }
-                            (0..self.next).for_each(|host| self.schedule(host));
-                        }
-                    }
-                    Err(reason) => *services.lldp.ignored.entry(reason).or_default() += 1,
-                }
-                Some(true)
+            lldp::LLDP => self.receive_announcement(now, LLDP, from, lldp::parse(payload)),
+            length if cdp::is_cdp(to, length, payload) => {
+                self.receive_announcement(now, CDP, from, cdp::parse(payload, length))
             }
             EAPOL => {
                 self.settings.services.auth.as_ref()?;
@@ -638,6 +708,7 @@ impl HostGroup {
         let (after, is) = (supplicant.state(), supplicant.is_authorized());
         services.auth_states[before as usize] -= 1;
         services.auth_states[after as usize] += 1;
+        let mut failed = None;
         let auth = &mut services.auth;
         match step.event {
             Some(SupplicantEvent::Authenticated(after)) => {
@@ -645,18 +716,32 @@ impl HostGroup {
                 auth.time.record(after.0);
             }
             Some(SupplicantEvent::Reauthenticated(_)) => auth.reauthenticated += 1,
-            Some(SupplicantEvent::Refused) => auth.refused += 1,
-            Some(SupplicantEvent::TimedOut) => auth.timed_out += 1,
-            Some(SupplicantEvent::Failed(reason)) => {
-                *self.counted.failed.entry(reason).or_default() += 1;
+            Some(SupplicantEvent::Refused(reason)) => {
+                auth.refused += 1;
+                *auth.reasons.entry(reason).or_default() += 1;
             }
+            Some(SupplicantEvent::TimedOut) => auth.timed_out += 1,
+            Some(SupplicantEvent::Failed(reason)) => failed = Some(reason),
             Some(SupplicantEvent::Ignored(reason)) => {
                 *auth.ignored.entry(reason).or_default() += 1;
             }
             None => {}
         }
-        if let Some((word, frame)) = step.send {
+        if let Some((word, _)) = &step.send {
             *auth.sent.entry(word).or_default() += 1;
+        }
+        if let Some(reason) = failed {
+            self.note_failure(host, LogProtocol::Dot1x, reason);
+        }
+        if let Some(SupplicantEvent::Ignored(reason)) = step.event {
+            self.note(host, (LogProtocol::Dot1x, EventKind::Ignored), reason, None);
+        }
+        if before != after && after != SupplicantState::Failed {
+            let state = (LogProtocol::Dot1x, EventKind::State);
+            self.note(host, state, SupplicantState::ALL[after as usize].1, None);
+        }
+        if let Some((word, frame)) = step.send {
+            self.note(host, (LogProtocol::Dot1x, EventKind::Sent), word, None);
             self.push_untagged(host, PAE_GROUP, EAPOL, &frame, out);
         }
         match (was, is) {
@@ -692,14 +777,17 @@ impl HostGroup {
             self.addresses.remove(&address);
         }
         let record = &mut self.hosts[host as usize];
-        let HostRecord { scheduled, draws, echoes, .. } = *record;
-        *record = HostRecord { scheduled, draws, echoes, ..HostRecord::default() };
+        let HostRecord { scheduled, draws, echoes, counters, failure, .. } = *record;
+        *record =
+            HostRecord { scheduled, draws, echoes, counters, failure, ..HostRecord::default() };
         self.disconnect_ipv6(host, now);
+        self.disconnect_pppoe(host);
         self.share(host, now);
         let Some(services) = &mut self.services else { return };
         let record = &mut services.records[host as usize];
-        record.speaker.stop();
+        record.speakers = Default::default();
         record.memberships = None;
+        services.names.forget(host);
         if let Some(settings) = &self.settings.services.multicast {
             for index in services.joins.forget(host) {
                 settings
@@ -712,7 +800,9 @@ impl HostGroup {
 
     /// Whether hosts have something to send at the end.
     pub(super) fn announces_end(&self) -> bool {
-        self.settings.services.lldp.is_some()
+        let settings = &self.settings.services;
+        let speaks = [LLDP, CDP].into_iter().any(|one| settings.speaker(one).is_some());
+        speaks || settings.mdns.is_some()
     }
 
     /// Leaves the groups of a host at the end, if hosts give their addresses back.
@@ -725,10 +815,13 @@ impl HostGroup {
 
     /// Announces the end of a host to its neighbors.
     pub(super) fn announce_end(&mut self, host: u32, out: &mut FrameQueue) {
-        let Some(services) = &mut self.services else { return };
-        if services.records[host as usize].speaker.stop() {
-            services.lldp.shutdowns += 1;
-            self.push_lldp(host, 0, out);
+        self.end_name(host, out);
+        for protocol in [LLDP, CDP] {
+            let Some(services) = &mut self.services else { return };
+            if services.records[host as usize].speakers[protocol].stop() {
+                services.announced[protocol].shutdowns += 1;
+                self.push_announcement(host, protocol, true, out);
+            }
         }
     }
 

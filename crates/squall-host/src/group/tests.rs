@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
-    DhcpBegin, EAPOL, GroupVersion, Host, LldpSettings, MembershipTimers, OptionTemplate,
+    CdpSettings, DhcpBegin, EAPOL, GroupVersion, Host, LldpSettings, MembershipTimers,
+    OptionTemplate, PppAuth, PppSettings, PppoeClientSettings, PppoeServerSettings,
     QuerierSettings, SourceFilter, SupplicantSettings, ValueTemplate,
 };
 
@@ -47,6 +48,29 @@ fn server(addresses: u32) -> GroupSettings {
         ..ServerSettings::default()
     };
     GroupSettings { server: Some(server), ..fixed(1, 2, [10, 0, 0, 1]) }
+}
+
+fn ppp(auth: PppAuth) -> PppSettings {
+    let (identity, password) = ("user{}".into(), "secret{}".into());
+    PppSettings { auth, identity, password, ..PppSettings::default() }
+}
+
+fn pppoe(count: u32) -> GroupSettings {
+    let client = PppoeClientSettings { ppp: ppp(PppAuth::Any), ..PppoeClientSettings::default() };
+    let pppoe = Some(PppoeSettings::Client(client));
+    GroupSettings { pppoe, ..settings(count, 1, Addressing::Ppp) }
+}
+
+fn concentrator(addresses: u32) -> GroupSettings {
+    let server = PppoeServerSettings {
+        ac_name: "ac".into(),
+        service: String::new(),
+        address: [10, 0, 0, 1].into(),
+        first: [10, 0, 1, 0].into(),
+        count: addresses,
+        ppp: ppp(PppAuth::Chap),
+    };
+    GroupSettings { pppoe: Some(PppoeSettings::Server(server)), ..fixed(1, 2, [10, 0, 0, 1]) }
 }
 
 /// Groups on one link, whose frames reach all others after 1 ms unless they are lost.
@@ -122,6 +146,11 @@ impl Link {
                 }
             }
         }
+    }
+
+    /// The frames of the first group.
+    pub(super) fn sent_frames(&self) -> Vec<Vec<u8>> {
+        self.sent.iter().map(|(_, frame)| frame.clone()).collect()
     }
 
     pub(super) fn of_group(&self, group: usize) -> GroupStatistics {
@@ -719,6 +748,22 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
+    fn each_session_is_open_or_its_host_has_a_reason(
+        loss in 0u64..60, repeats in 0u64..30, seed: u64,
+    ) {
+        let mut link = Link::of([pppoe(5), concentrator(5)]);
+        (link.loss, link.repeats, link.random) = (loss, repeats, SplitMix64(seed));
+        link.run(Some(BEGIN + seconds(2000.0)));
+        (link.loss, link.repeats) = (0, 0);
+        link.run(Some(BEGIN + seconds(2300.0)));
+        let failed: u64 = link.of_group(0).failed.values().sum();
+        let bound = link.in_state(0, DhcpState::Bound);
+        prop_assert_eq!((failed + bound, link.in_state(0, DhcpState::Failed)), (5, failed));
+        let open = count(&sessions(&link, 1).states, "open");
+        prop_assert_eq!(open, bound, "{:?}", sessions(&link, 1));
+    }
+
+    #[test]
     fn every_host_is_bound_or_has_failed_whatever_happens_to_frames(
         seed: u64, loss in 0u64..100, repeats in 0u64..50, hosts in 1u32..40, pool in 1u32..60,
         probes in 0u8..3, begin in 0usize..3, relayed: bool, rapid_commit: bool,
@@ -775,6 +820,124 @@ proptest! {
             group.receive(now, (&frame[..frame.len().min(at)], false), &mut out);
         }
     }
+}
+
+fn sessions(link: &Link, group: usize) -> PppoeStatistics {
+    link.of_group(group).pppoe.unwrap()
+}
+
+fn count(of: &[(&'static str, u64)], word: &str) -> u64 {
+    of.iter().find(|(one, _)| *one == word).map_or(0, |(_, count)| *count)
+}
+
+#[test]
+fn sessions_of_both_ends_are_the_same_and_end_with_the_hosts() {
+    let ping = PingSettings { target: None, rate: 1000, count: 2, timeout: seconds(1.0) };
+    let clients =
+        GroupSettings { release: true, ping: Some(ping), tags: vec![(0x8100, 7)], ..pppoe(300) };
+    let server = GroupSettings { tags: vec![(0x8100, 7)], ..concentrator(300) };
+    let mut link = Link::of([clients, server]);
+    link.run(None);
+    let clients = link.of_group(0);
+    assert_eq!((clients.bound, clients.echo.sent, clients.echo.received), (300, 600, 600));
+    assert_eq!((clients.arp.requests, clients.arp.announcements), (0, 0), "there is no ARP in PPP");
+    assert_eq!((link.in_state(0, DhcpState::Bound), link.of_group(1).echo.answered), (300, 600));
+    let states = [sessions(&link, 0).states, sessions(&link, 1).states];
+    assert_eq!(states.map(|of| count(&of, "open")), [300, 300]);
+    let mut addresses: Vec<_> = (0..300).map(|host| link.groups[0].address(host)).collect();
+    addresses.sort();
+    addresses.dedup();
+    assert_eq!((addresses.len(), addresses[0]), (300, Some([10, 0, 1, 0].into())));
+    link.stop();
+    assert_eq!(link.in_state(0, DhcpState::Released), 300);
+    assert_eq!(sessions(&link, 0).ended, BTreeMap::from([("closed", 300)]));
+    assert_eq!(sessions(&link, 1).ended, BTreeMap::from([("padt", 300)]));
+}
+
+#[test]
+fn a_session_without_an_answer_to_its_end_is_left_after_two_requests() {
+    let clients = GroupSettings { release: true, ..pppoe(3) };
+    let mut link = Link::of([clients, concentrator(3)]);
+    link.run(None);
+    link.loss = 100;
+    let before = link.now;
+    link.stop();
+    let of = sessions(&link, 0);
+    assert_eq!((of.sent["terminate_request"], of.sent["padt"]), (6, 3));
+    assert_eq!((link.now - before).0 / 1_000_000_000, 6, "after 3 s and 3 s");
+}
+
+#[test]
+fn hosts_without_an_access_concentrator_fail() {
+    let mut link = Link::of([pppoe(4)]);
+    link.run(None);
+    assert_eq!(link.of_group(0).failed, BTreeMap::from([("no_pado", 4)]));
+    assert_eq!((sessions(&link, 0).sent["padi"], sessions(&link, 0).retransmissions), (20, 16));
+}
+
+#[test]
+fn packets_with_the_address_of_another_session_are_not_answered() {
+    let mut link = Link::of([pppoe(2), concentrator(2)]);
+    link.run(None);
+    let client = link.groups[0].mac(0);
+    let server = link.groups[1].mac(0);
+    let echo = |source: [u8; 4]| Echo {
+        source: IpAddr::from(source),
+        destination: [10, 0, 0, 1].into(),
+        id: 1,
+        seq: 1,
+    };
+    let mut out = FrameQueue::default();
+    let mut answered = |source| {
+        let frame = crate::PppoeFrame::session(server, 1, crate::PPP_IPV4, &echo(source).request());
+        let mut octets = Vec::new();
+        begin_frame(&mut octets, (server, client), &[], frame.kind);
+        octets.extend(frame.octets);
+        let now = link.now;
+        assert!(link.groups[1].receive(now, (&octets, false), &mut out));
+        link.of_group(1).echo.answered
+    };
+    assert_eq!((answered([10, 0, 1, 1]), answered([10, 0, 1, 0])), (0, 1));
+    assert_eq!(sessions(&link, 1).ignored, BTreeMap::from([("wrong_source", 1)]));
+}
+
+fn aggregated(third: u8, port: u16) -> GroupSettings {
+    let settings = crate::LacpSettings::default();
+    let system = MacAddr([2, 0, 0, third, 0, 0]);
+    let actor = crate::LacpInfo { system, port, ..settings.actor };
+    let lacp = Some(crate::LacpSettings { actor, ..settings });
+    GroupSettings { lacp, tags: vec![(0x8100, 7)], ..settings_of_port(third) }
+}
+
+fn settings_of_port(third: u8) -> GroupSettings {
+    settings(1, third, Addressing::None)
+}
+
+#[test]
+fn ports_of_one_system_are_in_the_aggregate_of_their_partner() {
+    // Two links between the same systems.
+    let mut links = [1, 2].map(|port| Link::of([aggregated(1, port), aggregated(2, port)]));
+    for link in &mut links {
+        link.run(Some(BEGIN + seconds(10.0)));
+    }
+    let of = |link: &Link, group| link.of_group(group).lacp.unwrap();
+    let [a, b] = [of(&links[0], 0), of(&links[1], 0)];
+    assert_eq!((a.up, a.mux, b.mux), (1, crate::lacp::LacpMux::Distributing, a.mux));
+    assert_eq!((a.actor.system, a.partner.system), (b.actor.system, b.partner.system));
+    assert_eq!((a.partner.port, b.partner.port), (1, 2));
+    assert!(a.time.min() >= 2_000_000_000, "{:?}", a.time);
+    assert!(a.sent["lacpdu"] >= 10 && a.received >= 10, "{a:?}");
+    // Without VLAN tags, to the group address of slow protocols.
+    let (_, frame) = &links[0].sent[0];
+    assert_eq!(frame[..14], [1, 0x80, 0xc2, 0, 0, 2, 2, 0, 0, 1, 0, 1, 0x88, 0x09]);
+    assert_eq!(frame.len(), 124);
+    // A port whose partner has ended is down after two timeouts.
+    let link = &mut links[0];
+    let now = link.now;
+    link.groups[1].stop(now);
+    link.run(Some(now + seconds(7.0)));
+    let a = of(link, 0);
+    assert_eq!((a.down, a.expired, a.defaulted), (1, 1, 1), "{a:?}");
 }
 
 fn services(host: GroupSettings, services: ServiceSettings) -> GroupSettings {
@@ -890,24 +1053,31 @@ fn frames_of_groups_are_counted_by_membership_with_the_delays_of_join_and_leave(
 #[test]
 fn speakers_are_each_others_neighbors_until_they_end() {
     let lldp = LldpSettings { system: "host-{}".into(), ..LldpSettings::default() };
+    let cdp = CdpSettings { device: "host-{}".into(), ..CdpSettings::default() };
     let with = |settings| {
-        let lldp = Some(lldp.clone());
-        services(settings, ServiceSettings { lldp, ..ServiceSettings::default() })
+        let (lldp, cdp) = (Some(lldp.clone()), Some(cdp.clone()));
+        services(settings, ServiceSettings { lldp, cdp, ..ServiceSettings::default() })
     };
     let nothing = GroupSettings { addressing: Addressing::None, ..with(fixed(4, 3, [0; 4])) };
     let mut link = Link::of([with(fixed(1, 4, [10, 0, 0, 1])), nothing]);
     link.run(Some(BEGIN + seconds(100.0)));
-    let of = |link: &Link, i: usize| link.groups[i].statistics(true).lldp.unwrap();
-    let found = of(&link, 0);
-    let names: Vec<_> = found.neighbors.all().map(|(_, _, name)| name.to_owned()).collect();
+    let both = |link: &Link, i: usize| {
+        let counted = link.groups[i].statistics(true);
+        [counted.lldp.unwrap(), counted.cdp.unwrap()]
+    };
+    let [of_lldp, of_cdp] = both(&link, 0);
+    let names: Vec<_> = of_lldp.neighbors.all().map(|(_, _, name)| name.to_owned()).collect();
     assert_eq!(names, ["host-1", "host-2", "host-3", "host-4"]);
-    assert_eq!(of(&link, 1).neighbors.len(), 1);
+    let devices: Vec<_> = of_cdp.neighbors.all().map(|(device, ..)| device.to_owned()).collect();
+    assert_eq!(devices, names);
+    both(&link, 1).iter().for_each(|of| assert_eq!(of.neighbors.len(), 1));
     let now = link.now;
     link.groups[1].stop(now);
     link.run(Some(now + seconds(1.0)));
-    let found = of(&link, 0);
-    assert_eq!((found.neighbors.len(), found.neighbors.ended), (0, 4));
-    assert_eq!(of(&link, 1).shutdowns, 4);
+    for found in both(&link, 0) {
+        assert_eq!((found.neighbors.len(), found.neighbors.ended), (0, 4));
+    }
+    both(&link, 1).iter().for_each(|of| assert_eq!(of.shutdowns, 4));
 }
 
 /// An authenticator with EAP-MD5 for one host, which answers by the identifiers of RFC 3748.

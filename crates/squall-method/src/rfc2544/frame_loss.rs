@@ -30,9 +30,10 @@ pub fn all(
             }
             step += 1;
             let label = format!("frame loss, {size} octets, {}", ratio(load));
-            let measured = bench.trial(rig.trial(label, size, load, settings.trial_s))?;
+            let measured = bench.trial(rig.trial(label.clone(), size, load, settings.trial_s))?;
             let (sent, lost) = (measured.sent(), measured.lost());
             if !measured.kept() {
+                outcome.not_measured(&label, &measured.not_kept);
                 let none = || "-".to_owned();
                 let row = vec![size.to_string(), ratio(load), none(), none(), none()];
                 table.rows.push([row, vec!["generator-bound".into()]].concat());

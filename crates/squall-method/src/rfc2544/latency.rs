@@ -39,14 +39,7 @@ pub fn all(
 ) -> Result<(), MethodError> {
     let mut measured = Vec::new();
     for one in found {
-        match of_size(settings, rig, one, bench)? {
-            Some(latency) => measured.push(latency),
-            None => outcome.notes.push(format!(
-                "latency at {} octets: not measured, as nothing passed, or the generator missed \
-                 its schedule",
-                one.size
-            )),
-        }
+        measured.extend(of_size(settings, rig, one, bench, outcome)?);
     }
     for one in &measured {
         let mut push = |name, value| {
@@ -75,20 +68,35 @@ fn of_size(
     rig: &Rig,
     found: &Found,
     bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
 ) -> Result<Option<Latency>, MethodError> {
+    let what = format!("latency at {} octets", found.size);
+    let nothing = || format!("{what}: not measured, as nothing passed");
     if found.load <= 0.0 {
+        outcome.notes.push(nothing());
         return Ok(None);
     }
     let (mut tagged, mut means, mut all) = (Vec::new(), Vec::new(), None::<Delay>);
+    let mut not_kept = Vec::new();
     for number in 1..=settings.latency_trials {
         let label = format!("latency, {} octets, {number}", found.size);
         let measured = bench.trial(trial(settings, rig, found, label))?;
-        let Some(delay) = measured.delay().filter(|_| measured.kept()) else { continue };
+        if !measured.kept() {
+            not_kept = measured.not_kept;
+            continue;
+        }
+        let Some(delay) = measured.delay() else { continue };
         tagged.extend(measured.lane(TAGGED).and_then(|lane| lane.delay).map(|delay| delay.mean));
         means.push(delay.mean);
         all = Some(all.map_or(delay, |so_far: Delay| so_far.worst(delay)));
     }
-    let Some(mut all) = all else { return Ok(None) };
+    let Some(mut all) = all else {
+        match not_kept.is_empty() {
+            true => outcome.notes.push(nothing()),
+            false => outcome.not_measured(what, &not_kept),
+        }
+        return Ok(None);
+    };
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     all.mean = mean(&means);
     let spread = means.iter().fold(0.0_f64, |spread, one| spread.max((one - all.mean).abs()));

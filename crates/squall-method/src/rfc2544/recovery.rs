@@ -40,8 +40,8 @@ pub fn overload(
         let trial = over_and_under(settings, rig, one, label);
         let measured = bench.trial(trial.clone())?;
         if !measured.kept() {
-            let text = "system recovery: the generator did not sustain the overload";
-            outcome.notes.push(format!("{text} at {} octets", one.size));
+            let what = format!("system recovery at {} octets", one.size);
+            outcome.not_measured(what, &measured.not_kept);
             continue;
         }
         let under = trial.lanes.iter().zip(&measured.lanes).filter(|(lane, _)| lane.start_s > 0.0);
@@ -133,7 +133,7 @@ pub fn reset(
     };
     let measured = bench.trial(trial.clone())?;
     if !measured.kept() {
-        outcome.notes.push("reset: the generator did not sustain the rate".into());
+        outcome.not_measured("reset", &measured.not_kept);
         return Ok(());
     }
     let outages = trial.lanes.iter().zip(&measured.lanes);

@@ -49,15 +49,22 @@ pub(super) fn all(
         lines[0].push((f64::from(size), fps));
         lines[1].push((f64::from(size), rig.port_fps(size)));
         let measured = bench.trial(one_frame(settings, rig, size))?;
-        if let Some(delay) = measured.delay().filter(|_| measured.kept()) {
+        if !measured.kept() {
+            let what = format!("broadcast latency, {size} octets, 1 frame");
+            outcome.not_measured(what, &measured.not_kept);
+        } else if let Some(delay) = measured.delay() {
             report(size, "1 frame", &delay, &mut latency);
             outcome.figures.push(figure(format!("broadcast_latency/{size}"), &delay));
         }
         for part in settings.latency_loads.iter().filter(|_| highest.load > 0.0) {
             let load = highest.load * part;
             let label = format!("broadcast latency, {size} octets, {}", ratio(load));
-            let measured = bench.trial(trial(load, label))?;
-            let Some(delay) = measured.delay().filter(|_| measured.kept()) else { continue };
+            let measured = bench.trial(trial(load, label.clone()))?;
+            if !measured.kept() {
+                outcome.not_measured(label, &measured.not_kept);
+                continue;
+            }
+            let Some(delay) = measured.delay() else { continue };
             report(size, &ratio(load), &delay, &mut latency);
             let name = format!("broadcast_latency@{:.0}%/{size}", part * 100.0);
             outcome.figures.push(figure(name, &delay));

@@ -45,7 +45,12 @@ pub(super) fn join(
             },
         );
         let measured = bench.trial(trial)?;
-        let Some(lane) = measured.lane(PROBE).filter(|_| measured.kept()) else { continue };
+        if !measured.kept() {
+            let what = format!("group join delay, trial {}", number + 1);
+            outcome.not_measured(what, &measured.not_kept);
+            continue;
+        }
+        let Some(lane) = measured.lane(PROBE) else { continue };
         if lane.received == 0 {
             outcome.notes.push(format!("group join delay, trial {}: no frame came", number + 1));
             continue;
@@ -86,7 +91,12 @@ pub(super) fn leave(
             },
         );
         let measured = bench.trial(trial)?;
-        let Some(lane) = measured.lane(PROBE).filter(|_| measured.kept()) else { continue };
+        if !measured.kept() {
+            let what = format!("group leave delay, trial {}", number + 1);
+            outcome.not_measured(what, &measured.not_kept);
+            continue;
+        }
+        let Some(lane) = measured.lane(PROBE) else { continue };
         if lane.received == 0 || lane.lost == 0 {
             let text = if lane.lost == 0 { "frames came until the end" } else { "no frame came" };
             outcome.notes.push(format!("group leave delay, trial {}: {text}", number + 1));

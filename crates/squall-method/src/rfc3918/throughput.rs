@@ -190,10 +190,8 @@ pub(super) fn matrix(
             let label = format!("group matrix, {size} octets, {count} groups");
             let measured = bench.trial(traffic.trial(1.0, label))?;
             if !measured.kept() {
-                let text = "the generator did not sustain the rate";
-                outcome
-                    .notes
-                    .push(format!("group matrix of {count} groups at {size} octets: {text}"));
+                let what = format!("group matrix of {count} groups at {size} octets");
+                outcome.not_measured(what, &measured.not_kept);
                 continue;
             }
             let (sent, came) = traffic.multicast(&measured);
@@ -289,9 +287,12 @@ fn report_latency(
     table: &mut Table,
     outcome: &mut Outcome,
 ) {
-    let Some(delay) = measured.delay().filter(|_| measured.kept()) else {
-        let text = "nothing came, or the generator did not sustain the rate";
-        outcome.notes.push(format!("multicast latency at {size} octets: not measured, as {text}"));
+    let what = format!("multicast latency at {size} octets");
+    if !measured.kept() {
+        return outcome.not_measured(what, &measured.not_kept);
+    }
+    let Some(delay) = measured.delay() else {
+        outcome.notes.push(format!("{what}: not measured, as nothing came"));
         return;
     };
     let range = (delay.max - delay.min) as f64;

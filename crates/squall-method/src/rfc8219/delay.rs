@@ -38,10 +38,15 @@ pub(super) fn latency(
     for one in found.iter().filter(|one| one.load > 0.0) {
         let (mut typical, mut worst) = (Sample::default(), Sample::default());
         let mut least = u64::MAX;
+        let mut not_kept = Vec::new();
         for number in 1..=settings.repetitions {
             let label = format!("latency, {} octets, {number}", one.size);
             let measured = bench.trial(tagged_trial(settings, rig, one, label))?;
-            let Some(delay) = tagged(&measured).filter(|_| measured.kept()) else { continue };
+            if !measured.kept() {
+                not_kept = measured.not_kept;
+                continue;
+            }
+            let Some(delay) = tagged(&measured) else { continue };
             let lanes = measured.lanes.iter().filter(|lane| lane.name.starts_with(TAGGED));
             least = lanes.map(|lane| lane.received).sum::<u64>().min(least);
             typical.0.push(delay.p50 as f64);
@@ -49,7 +54,7 @@ pub(super) fn latency(
         }
         let figures = [("typical_latency", &typical), ("worst_case_latency", &worst)];
         if !report(one, &figures, &mut table, outcome) {
-            none("latency", one.size, outcome);
+            none("latency", one.size, &not_kept, outcome);
         } else if least < LEAST_TAGGED {
             outcome.notes.push(format!(
                 "latency at {} octets: {least} tagged frames, where RFC 8219 asks for {LEAST_TAGGED}; \
@@ -112,12 +117,14 @@ pub(super) fn variation(
     let wants = |test| settings.tests.contains(&test);
     for one in found.iter().filter(|one| one.load > 0.0) {
         let mut pdvs = Sample::default();
+        let mut not_kept = Vec::new();
         let mut ipdvs = [Sample::default(), Sample::default(), Sample::default()];
         for number in 1..=settings.repetitions {
             let label = format!("delay variation, {} octets, {number}", one.size);
             let trial = rig.trial(label, one.size, one.load, settings.trial_s);
             let measured = bench.trial(trial)?;
             if !measured.kept() {
+                not_kept = measured.not_kept;
                 continue;
             }
             pdvs.0.extend(worst_pdv(&measured));
@@ -127,12 +134,12 @@ pub(super) fn variation(
             }
         }
         if wants(Test::Pdv) && !report(one, &[("pdv", &pdvs)], &mut pdv, outcome) {
-            none("PDV", one.size, outcome);
+            none("PDV", one.size, &not_kept, outcome);
         }
         let [min, median, max] = &ipdvs;
         let figures = [("ipdv.min", min), ("ipdv.median", median), ("ipdv.max", max)];
         if wants(Test::Ipdv) && !report(one, &figures, &mut ipdv, outcome) {
-            none("IPDV", one.size, outcome);
+            none("IPDV", one.size, &not_kept, outcome);
         }
     }
     outcome.tables.extend(
@@ -193,11 +200,12 @@ fn report(
     true
 }
 
-fn none(what: &str, size: u32, outcome: &mut Outcome) {
-    outcome.notes.push(format!(
-        "{what} at {size} octets: not measured, as nothing came, or the generator missed its \
-         schedule"
-    ));
+fn none(what: &str, size: u32, not_kept: &[String], outcome: &mut Outcome) {
+    let what = format!("{what} at {size} octets");
+    match not_kept.is_empty() {
+        true => outcome.notes.push(format!("{what}: not measured, as nothing came")),
+        false => outcome.not_measured(what, not_kept),
+    }
 }
 
 #[cfg(test)]

@@ -16,8 +16,9 @@ use squall::Error;
 use squall_control::driving::lock;
 use squall_host::{Answer, Arp, Echo, Host, NeighborCache, NeighborMessage, solicited_node};
 use squall_machine::speaking::{self, HostThread};
-use squall_units::{MacAddr, Nanos};
+use squall_units::{Cannot, MacAddr, Nanos};
 
+use super::dhcp::{self, DhcpHost};
 use crate::{DeviceInfo, Problem, Resolved, Translated, VlanInfo, replies::PingRequest};
 
 /// Interval between echo requests while no answer arrives.
@@ -33,6 +34,8 @@ const IPV6: u16 = 0x86dd;
 pub struct Hosts {
     speaking: Vec<HostThread>,
     shared: Arc<Shared>,
+    /// Clients and servers of DHCP. They keep their counters when the devices stop.
+    dhcp: Vec<Arc<DhcpHost>>,
 }
 
 #[derive(Default)]
@@ -141,9 +144,10 @@ impl Hosts {
     /// other, and all their addresses are in the configuration.
     ///
     /// # Errors
-    /// A port that does not open.
+    /// A port that does not open; a DHCP client or server on a port without an interface.
     pub fn start(translated: &Translated) -> Result<Self, Error> {
-        let mut hosts = Self::default();
+        let dhcp = dhcp::hosts(translated, squall_port::monotonic());
+        let mut hosts = Self { dhcp, ..Self::default() };
         for port in &translated.ports {
             let here: Vec<Device> = translated
                 .devices
@@ -151,17 +155,33 @@ impl Hosts {
                 .filter(|device| device.port == port.name)
                 .map(Device::of)
                 .collect();
-            let Some(interface) =
-                squall_machine::ports::interface_of(&port.address).filter(|_| !here.is_empty())
-            else {
-                continue;
-            };
-            let devices = Devices { list: here, shared: hosts.shared.clone() };
+            let on_port = hosts.dhcp.iter().filter(|host| host.port == port.name);
+            let dhcp: Vec<_> = on_port.cloned().collect();
+            let interface = squall_machine::ports::interface_of(&port.address);
+            if let (None, Some(host)) = (&interface, dhcp.first()) {
+                let why = format!("port {} ({}) is not an interface", port.name, port.address);
+                return Err(Cannot::new(format!("start DHCP of {:?}", host.name), why).into());
+            }
+            let Some(interface) = interface.filter(|_| !here.is_empty()) else { continue };
+            let devices = Devices { list: here, dhcp, shared: hosts.shared.clone() };
             let speaking = HostThread::start(&interface, devices)
                 .map_err(|error| Error::Environment(format!("port {}: {error}", port.name)))?;
             hosts.speaking.push(speaking);
         }
         Ok(hosts)
+    }
+
+    /// Stops the devices. DHCP clients give their addresses back; counters stay.
+    pub fn stop(&mut self) {
+        if self.are_on() {
+            dhcp::release(&self.dhcp, squall_port::monotonic());
+        }
+        *self = Self { dhcp: mem::take(&mut self.dhcp), ..Self::default() };
+    }
+
+    /// The DHCP client or server with this name, if devices were started.
+    pub fn dhcp(&self, name: &str) -> Option<&DhcpHost> {
+        self.dhcp.iter().find(|host| host.name == name).map(|host| &**host)
     }
 
     pub fn are_on(&self) -> bool {
@@ -218,13 +238,21 @@ impl Hosts {
 /// The devices of a port.
 struct Devices {
     list: Vec<Device>,
+    dhcp: Vec<Arc<DhcpHost>>,
     shared: Arc<Shared>,
 }
 
 impl speaking::Hosts for Devices {
-    fn handle(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
+    fn filter(&self) -> &'static str {
+        "arp or icmp or icmp6 or udp port 67 or udp port 68"
+    }
+
+    fn handle(&mut self, now: Nanos, frame: (&[u8], bool), out: &mut Vec<Vec<u8>>) {
         for device in &mut self.list {
-            device.receive(frame, out);
+            device.receive(frame.0, out);
+        }
+        for host in &self.dhcp {
+            host.receive(now, frame, out);
         }
     }
 
@@ -234,6 +262,9 @@ impl speaking::Hosts for Devices {
             device.ask(now, out);
             device.ping(now, out);
             device.report(&self.shared);
+        }
+        for host in &self.dhcp {
+            host.turn(now, out);
         }
     }
 }
@@ -450,6 +481,7 @@ mod tests {
                 prefix: 64,
                 gateway_mac: None,
             }],
+            dhcpv4: None,
         })
     }
 

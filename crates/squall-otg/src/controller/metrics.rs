@@ -9,13 +9,16 @@ use squall_units::{L1_OVERHEAD, Nanos};
 
 use super::{
     captures::Captures,
+    dhcp::{DhcpHost, Lease},
+    hosts::Hosts,
     traffic::{self, Flow, Part, Seen, Tally, Traffic, Transmit},
 };
 use crate::{
     Counting, FlowInfo, StreamInfo, TagValue, Translated,
     replies::{
-        Count, Decimal, FlowCounts, FlowMetric, Latency, MetricsResponse, PortMetric, Tag, TagText,
-        TaggedMetric, TaggedRequest, Timestamps,
+        Count, Decimal, DhcpClientMetric, DhcpInterface, DhcpLease, DhcpLeases, DhcpServerMetric,
+        FlowCounts, FlowMetric, Latency, MetricsResponse, PortMetric, Tag, TagText, TaggedMetric,
+        TaggedRequest, Timestamps,
     },
 };
 
@@ -99,6 +102,78 @@ pub fn flows(
         Teller { translated, traffic, seen: seen.as_ref(), wanted: Columns(columns), tagged };
     let listed = chosen.iter().filter(|&&flow| translated.flows[flow].metrics.enable);
     MetricsResponse::FlowMetrics { flow_metrics: listed.map(|&flow| teller.flow(flow)).collect() }
+}
+
+/// Messages of DHCP clients.
+pub fn dhcp_clients(hosts: &Hosts, names: Vec<&str>, columns: &[String]) -> MetricsResponse {
+    let metric = |name: &str| {
+        let counted = hosts.dhcp(name).map(DhcpHost::statistics).unwrap_or_default();
+        let messages = [
+            ("discovers_sent", &counted.sent, "discover"),
+            ("offers_received", &counted.received, "offer"),
+            ("requests_sent", &counted.sent, "request"),
+            ("acks_received", &counted.received, "ack"),
+            ("nacks_received", &counted.received, "nak"),
+            ("releases_sent", &counted.sent, "release"),
+            ("declines_sent", &counted.sent, "decline"),
+        ];
+        let wanted = messages.into_iter().filter(|(column, ..)| Columns(columns).has(column));
+        let count =
+            wanted.map(|(column, of, kind)| (column, Count(of.get(kind).copied().unwrap_or(0))));
+        DhcpClientMetric { name: name.to_owned(), messages: count.collect() }
+    };
+    MetricsResponse::DhcpClients { dhcpv4client_metrics: names.into_iter().map(metric).collect() }
+}
+
+/// Messages of DHCP servers.
+pub fn dhcp_servers(hosts: &Hosts, names: Vec<&str>, columns: &[String]) -> MetricsResponse {
+    let metric = |name: &str| {
+        let counted = hosts.dhcp(name).and_then(|host| host.statistics().server);
+        let counted = counted.unwrap_or_default().0;
+        let messages = [
+            ("discovers_received", counted.discovers),
+            ("offers_sent", counted.offers),
+            ("requests_received", counted.requests),
+            ("acks_sent", counted.acks),
+            ("nacks_sent", counted.naks),
+            ("releases_received", counted.releases),
+            ("declines_received", counted.declines),
+        ];
+        let wanted = messages.into_iter().filter(|(column, _)| Columns(columns).has(column));
+        let messages = wanted.map(|(column, count)| (column, Count(count))).collect();
+        DhcpServerMetric { name: name.to_owned(), messages }
+    };
+    MetricsResponse::DhcpServers { dhcpv4server_metrics: names.into_iter().map(metric).collect() }
+}
+
+/// The lease of a DHCP client.
+pub fn dhcp_interface(hosts: &Hosts, name: &str, now: Nanos) -> DhcpInterface {
+    let none = DhcpInterface { dhcp_client_name: name.to_owned(), ..DhcpInterface::default() };
+    let lease = hosts.dhcp(name).and_then(|host| host.lease(now));
+    let Some((view, seconds)) = lease else { return none };
+    let Some((address, prefix)) = view.address else { return none };
+    let left = |at: Nanos| (at.saturating_sub(now).0 / Nanos::SECOND.0) as u32;
+    DhcpInterface {
+        ipv4_address: Some(address.to_string()),
+        prefix_length: Some(prefix),
+        gateway_address: view.gateway.map(|(gateway, _)| gateway.to_string()),
+        lease_time: seconds,
+        renew_time: view.lease.map(|[renews, ..]| left(renews)),
+        rebind_time: view.lease.map(|[_, rebinds, _]| left(rebinds)),
+        ..none
+    }
+}
+
+/// The leases of a DHCP server.
+pub fn dhcp_leases(hosts: &Hosts, name: &str, now: Nanos) -> DhcpLeases {
+    let leases = hosts.dhcp(name).map(|host| host.leases(now)).unwrap_or_default();
+    let lease = |lease: Lease| DhcpLease {
+        address: lease.address.to_string(),
+        valid_time: lease.left_s,
+        client_id: lease.client.to_string(),
+    };
+    let leases = leases.into_iter().map(lease).collect();
+    DhcpLeases { dhcp_server_name: name.to_owned(), leases }
 }
 
 /// The requested columns; empty selects all.

@@ -4,6 +4,7 @@
 //! [`Start`] starts its runs, so a daemon can grant or refuse ports.
 
 mod captures;
+mod dhcp;
 mod hosts;
 mod metrics;
 mod traffic;
@@ -185,10 +186,11 @@ impl Controller {
             ControlState::Link { ports, up } => self.link(&ports, up)?,
             ControlState::Protocols { start: true } => {
                 self.ensure_ports()?;
+                self.hosts.stop();
                 self.hosts = Hosts::start(&self.translated)?;
                 self.resolve()?;
             }
-            ControlState::Protocols { start: false } => self.hosts = Hosts::default(),
+            ControlState::Protocols { start: false } => self.hosts.stop(),
         }
         self.with_warnings(warnings)
     }
@@ -238,13 +240,21 @@ impl Controller {
                     let chosen = traffic::chosen(&self.translated, &names)?;
                     metrics::flows(&self.translated, &mut self.traffic, &chosen, &columns, &tagged)
                 }
+                MetricsRequest::DhcpClients { names, columns } => {
+                    let chosen = self.dhcp_clients("client_names", &names)?;
+                    metrics::dhcp_clients(&self.hosts, chosen, &columns)
+                }
+                MetricsRequest::DhcpServers { names, columns } => {
+                    let chosen = self.dhcp_servers("server_names", &names)?;
+                    metrics::dhcp_servers(&self.hosts, chosen, &columns)
+                }
             };
         let shared = Arc::new(self::reply(&reply)?);
         self.cache.keep(request, &shared);
         Ok(shared)
     }
 
-    /// Gateways of devices, with their MAC addresses if known.
+    /// Gateways of devices, with their MAC addresses if known; leases of DHCP.
     ///
     /// # Errors
     /// Unsupported requests.
@@ -265,7 +275,18 @@ impl Controller {
             let mac = given.or_else(|| resolved.get(&(device.ethernet.clone(), gateway)).copied());
             mac.or(peer.map(|other| other.mac)).map(|mac| mac.to_string())
         };
+        let now = squall_port::monotonic();
         reply(&match request {
+            StatesRequest::DhcpInterfaces { clients } => StatesResponse::DhcpInterfaces {
+                dhcpv4_interfaces: (self.dhcp_clients("dhcp_client_names", &clients)?.into_iter())
+                    .map(|name| metrics::dhcp_interface(&self.hosts, name, now))
+                    .collect(),
+            },
+            StatesRequest::DhcpLeases { servers } => StatesResponse::DhcpLeases {
+                dhcpv4_leases: (self.dhcp_servers("dhcp_server_names", &servers)?.into_iter())
+                    .map(|name| metrics::dhcp_leases(&self.hosts, name, now))
+                    .collect(),
+            },
             StatesRequest::Ipv4Neighbors { ethernets } => StatesResponse::Ipv4Neighbors {
                 ipv4_neighbors: (devices.iter().filter(|device| asked(&ethernets, device)))
                     .flat_map(|device| device.ipv4.iter().map(move |v4| (device, v4)))
@@ -308,7 +329,7 @@ impl Controller {
         self.cache.forget();
         self.traffic.end();
         self.captures.stop_all();
-        self.hosts = Hosts::default();
+        self.hosts.stop();
         if std::mem::take(&mut self.held) {
             // Always granted: an empty request takes no port from another client.
             let _ = self.start.take(&[]);
@@ -348,6 +369,7 @@ impl Controller {
         (self.config, self.translated) = (config, translated);
         self.traffic = Traffic::of(&self.translated);
         self.captures = Captures::default();
+        self.hosts = Hosts::default();
         let interfaces = self
             .translated
             .ports
@@ -434,6 +456,18 @@ impl Controller {
         names.iter().map(find).collect()
     }
 
+    /// The DHCP clients with these names, or all; `key` is that of the names.
+    fn dhcp_clients(&self, key: &str, names: &[String]) -> Result<Vec<&str>, Refusal> {
+        let clients = self.translated.devices.iter().filter_map(|device| device.dhcpv4.as_ref());
+        chosen(key, "DHCP client", names, clients.map(|client| client.name.as_str()).collect())
+    }
+
+    /// As [`Controller::dhcp_clients`], for servers.
+    fn dhcp_servers(&self, key: &str, names: &[String]) -> Result<Vec<&str>, Refusal> {
+        let servers = self.translated.dhcp_servers.iter().map(|server| server.name.as_str());
+        chosen(key, "DHCP server", names, servers.collect())
+    }
+
     fn link(&self, ports: &[String], up: bool) -> Result<(), Refusal> {
         for port in self.ports(ports)? {
             let address = &self.translated.ports[port].address;
@@ -485,6 +519,23 @@ fn reply(of: &impl Serialize) -> Result<Value, Refusal> {
 
 fn invalid(problems: &Problems) -> Refusal {
     Refusal::validation(problems)
+}
+
+/// Which of `all` these names select; none: all of them. `key` is that of the names.
+fn chosen<'a>(
+    key: &str,
+    what: &str,
+    names: &[String],
+    all: Vec<&'a str>,
+) -> Result<Vec<&'a str>, Refusal> {
+    if names.is_empty() {
+        return Ok(all);
+    }
+    let find = |name: &String| {
+        let found = all.iter().copied().find(|known| known == name);
+        found.ok_or_else(|| unknown(key, what, name, all.iter().copied()))
+    };
+    names.iter().map(find).collect()
 }
 
 fn unknown<'a>(

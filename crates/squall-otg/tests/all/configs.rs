@@ -103,6 +103,53 @@ fn all_errors_are_reported_at_once_with_their_paths() {
 }
 
 #[test]
+fn what_dhcp_does_not_support_is_refused_with_its_path() {
+    let ethernet = |clients: Value| {
+        json!({
+            "name": "e1", "connection": { "port_name": "p1" }, "mac": "02:00:00:00:00:01",
+            "ipv4_addresses": [{ "name": "i1", "address": "10.0.0.1", "gateway": "10.0.0.2" }],
+            "dhcpv4_interfaces": clients,
+        })
+    };
+    let config = |clients: Value, pools: Value| {
+        json!({
+            "ports": [{ "name": "p1", "location": "loop:0" }],
+            "devices": [{
+                "name": "d1", "ethernets": [ethernet(clients)],
+                "dhcp_server": {
+                    "ipv4_interfaces": [{ "name": "s1", "ipv4_name": "i1", "address_pools": pools }],
+                    "ipv6_interfaces": [{ "name": "s2" }],
+                },
+            }],
+        })
+    };
+    let clients = json!([
+        { "name": "c1", "server_address": "10.0.0.9" },
+        { "name": "c2" },
+    ]);
+    let pools = json!([
+        { "start_address": "10.0.1.1", "count": 9, "step": 2, "options": {
+            "echo_relay_with_tlv_82": false,
+        } },
+        { "start_address": "10.0.2.1" },
+    ]);
+    let texts = read(&config(clients, pools)).expect_err("it is wrong").texts();
+    for expected in [
+        "devices[0].ethernets[0].dhcpv4_interfaces[0].server_address: not supported",
+        "devices[0].ethernets[0].dhcpv4_interfaces[1]: not supported",
+        "devices[0].dhcp_server.ipv6_interfaces: not supported",
+        "devices[0].dhcp_server.ipv4_interfaces[0].address_pools[0].step: not supported",
+        "devices[0].dhcp_server.ipv4_interfaces[0].address_pools[0].options.echo_relay_with_tlv_82: \
+         not supported",
+        "devices[0].dhcp_server.ipv4_interfaces[0].address_pools[1]: not supported",
+    ] {
+        let found = texts.iter().any(|text| text.starts_with(expected));
+        assert!(found, "{expected}\nnot in\n{}", texts.join("\n"));
+    }
+    assert_eq!(texts.len(), 6, "{}", texts.join("\n"));
+}
+
+#[test]
 fn a_choice_that_is_missing_follows_from_what_is_there() {
     let translated = ok(
         json!({ "rate": { "percentage": 12.5 }, "size": { "increment": { "start": 64, "end": 100, "step": 10 } } }),

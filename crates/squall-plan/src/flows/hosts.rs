@@ -85,7 +85,7 @@ pub(super) fn tag(
         let Some(group) = all.iter().flatten().next() else { continue };
         let vlans = || all.iter().map(|group| group.and_then(|group| group.vlan));
         let others = side.role == Role::Both || all.iter().any(Option::is_none);
-        let (text, hint) = if !side.network.wraps.is_empty() {
+        let (text, hint) = if !side.network.is_plain() || !side.network.interfaces.is_empty() {
             ("flows of hosts have an encapsulation of their own", "try vlan in [[host]]")
         } else if vlans().any(|vlan| vlan != group.vlan) || others && group.vlan.is_some() {
             ("flows of one port are in different VLANs", "try a port for each VLAN")

@@ -7,7 +7,7 @@ mod hosts;
 mod network;
 mod planned;
 mod script;
-mod tls;
+pub(crate) mod tls;
 mod tunables;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -138,7 +138,7 @@ impl FlowSide {
     /// Maximum length of a packet that the port segments; 0: it segments none.
     pub fn gso_max_size(&self, segmentation: Segmentation) -> u32 {
         match segmentation {
-            Segmentation::Port(offload) if self.network.wraps.is_empty() && offload.tcp > 1 => {
+            Segmentation::Port(offload) if self.network.is_plain() && offload.tcp > 1 => {
                 let payload = u32::from(self.network.mtu).saturating_sub(60);
                 let cut = offload.tcp.saturating_mul(payload).saturating_add(40);
                 cut.min(offload.max_frame.saturating_sub(ETHERNET_HEADER)).min(GSO_MAX_SIZE)
@@ -306,10 +306,13 @@ fn sides(
                 }
                 continue;
             }
-            let longest = limits[port].max_frame.saturating_sub(ETHERNET_HEADER);
             let mac = limits[port].mac.unwrap_or(fallback);
-            let mtu = longest.clamp(576, wanted) as u16;
-            let network = network::network(spec, mac, mtu, mistakes);
+            let mut network = network::network(spec, mac, mistakes);
+            if spec.mtu.is_none() {
+                let headers = network.longest_frame() - u32::from(network.mtu);
+                let longest = limits[port].max_frame.saturating_sub(headers);
+                network.mtu = longest.clamp(576, wanted) as u16;
+            }
             let (clients, servers) = (Part::NOTHING, Part::NOTHING);
             let mut side =
                 FlowSide { port, role, clients, servers, network, flows: squall_flows::FLOWS };

@@ -2,19 +2,18 @@
 
 use std::{net::IpAddr, str::FromStr};
 
-use squall_flows::{Network, NextHop, Wrap};
+use squall_flows::{AddrRange, GTPU_PORT, Interface, InterfaceOf, Network, NextHop, Wrap};
 use squall_profile::{ErrorCollector, Located};
 use squall_units::MacAddr;
 
-/// `mac` and `mtu` are those of the port, used as defaults.
+/// `mac` is that of the port, used as the default.
 pub fn network(
     spec: &squall_profile::Network,
     mac: MacAddr,
-    mtu: u16,
     mistakes: &mut ErrorCollector<'_>,
 ) -> Network {
-    let mut network =
-        Network { mac, cluster: spec.cluster, mtu: spec.mtu.unwrap_or(mtu), ..Network::default() };
+    let mut network = Network { mac, cluster: spec.cluster, ..Network::default() };
+    network.mtu = spec.mtu.unwrap_or(network.mtu);
     if let Some(text) = &spec.mac {
         network.mac =
             mistakes.parsed(text, "a MAC address", "02:00:00:00:00:01").unwrap_or(network.mac);
@@ -40,12 +39,30 @@ pub fn network(
         network.next_hop = NextHop::Gateway { v4, v6 };
     }
     network.wraps = spec.wrap.iter().filter_map(|text| wrap(text, mistakes)).collect();
+    for one in &spec.interface {
+        let mut mac = |text: &Option<Located>| {
+            mistakes.parsed(text.as_ref()?, "a MAC address", "02:00:00:00:00:01")
+        };
+        let (mac, next_hop) = (mac(&one.mac), mac(&one.next_hop));
+        let wraps: Vec<Wrap> = one.wrap.iter().filter_map(|text| wrap(text, mistakes)).collect();
+        for (of, texts) in [(InterfaceOf::Side, &one.addresses), (InterfaceOf::Peer, &one.peers)] {
+            for text in texts {
+                match text.text.parse::<AddrRange>() {
+                    Ok(addresses) => {
+                        let wraps = wraps.clone();
+                        network.interfaces.push(Interface { of, addresses, mac, wraps, next_hop });
+                    }
+                    Err(error) => mistakes.report(text, &error),
+                }
+            }
+        }
+    }
     network
 }
 
 const FORMS: &str = "\"vlan 7\", \"vlan 7 priority 3\", \"qinq 100\", \"mpls 1000\", \"mpls 1000 \
                      class 3 ttl 64\", \"gre FROM TO\", \"gre FROM TO key 5\", \"vxlan FROM TO 42 \
-                     MAC\", \"gtp-u FROM TO TEID LOCAL-TEID\"";
+                     MAC\", \"gtp-u FROM TO TEID LOCAL-TEID\", \"gtp-u FROM TO TEID any port 5000\"";
 
 fn wrap(spec: &Located, mistakes: &mut ErrorCollector<'_>) -> Option<Wrap> {
     let parsed = parse(&spec.text);
@@ -87,12 +104,19 @@ fn parse(text: &str) -> Option<Wrap> {
         ("vxlan", [from, to, vni, mac]) => {
             Wrap::Vxlan { local: word(from)?, remote: word(to)?, vni: word(vni)?, mac: word(mac)? }
         }
-        ("gtp-u", [from, to, teid, local_teid]) => Wrap::GtpU {
-            local: word(from)?,
-            remote: word(to)?,
-            teid: word(teid)?,
-            local_teid: word(local_teid)?,
-        },
+        ("gtp-u", [from, to, teid, local_teid, options @ ..]) => {
+            let [port] = named(options, ["port"])?;
+            Wrap::GtpU {
+                local: word(from)?,
+                remote: word(to)?,
+                teid: word(teid)?,
+                local_teid: match *local_teid {
+                    "any" => None,
+                    local_teid => Some(word(local_teid)?),
+                },
+                source_port: port.map_or(Some(GTPU_PORT), word)?,
+            }
+        }
         _ => return None,
     })
 }
@@ -136,7 +160,17 @@ mod tests {
         assert_eq!(parse("vxlan 10.0.0.1 10.0.0.2 42 02:00:00:00:00:09"), Some(vxlan));
         assert_eq!(
             parse("gtp-u 10.0.0.1 10.0.0.2 1 2"),
-            Some(Wrap::GtpU { local, remote, teid: 1, local_teid: 2 })
+            Some(Wrap::GtpU {
+                local,
+                remote,
+                teid: 1,
+                local_teid: Some(2),
+                source_port: GTPU_PORT
+            })
+        );
+        assert_eq!(
+            parse("gtp-u 10.0.0.1 10.0.0.2 1 any port 5000"),
+            Some(Wrap::GtpU { local, remote, teid: 1, local_teid: None, source_port: 5000 })
         );
         for wrong in [
             "",

@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
-use squall_apps::{Tls, TlsSettings, TlsVersion, builtin::HttpClient};
-use squall_profile::{ErrorCollector, FlowContent, Located, Template};
+use squall_apps::{Tls, builtin::HttpClient};
+use squall_profile::{At, ErrorCollector, FlowContent, Located, Template};
+use squall_tls::{TlsSettings, TlsSettingsError, TlsVersion};
 use squall_units::Cannot;
 
 use crate::Assets;
@@ -28,6 +29,25 @@ pub fn tls(
         (None, Some(_)) => &default,
         (None, None) => return None,
     };
+    let settings = settings(spec, servers, assets, mistakes)?;
+    let server_name =
+        settings.server_name.clone().or_else(|| url.and_then(|(_, url)| host(url_of(&url.text))));
+    match Tls::new(&TlsSettings { server_name, ..settings }) {
+        Ok(tls) => Some(tls),
+        Err(error) => {
+            report(&error, spec, template.at, mistakes);
+            None
+        }
+    }
+}
+
+/// The settings, with the files that they name. Without `servers`, the certificate is the clients'.
+pub(crate) fn settings(
+    spec: &squall_profile::Tls,
+    servers: bool,
+    assets: &dyn Assets,
+    mistakes: &mut ErrorCollector<'_>,
+) -> Option<TlsSettings> {
     let before = mistakes.len();
     let mut file = |spec: &Option<Located>| {
         let spec = spec.as_ref()?;
@@ -47,10 +67,8 @@ pub fn tls(
         client_certificate = certificate.take();
     }
     let settings = TlsSettings {
-        server_name: match &spec.server_name {
-            Some(name) => Some(name.text.clone()),
-            None => url.and_then(|(_, url)| host(url_of(&url.text))),
-        },
+        server_name: spec.server_name.as_ref().map(|name| name.text.clone()),
+        any_name: false,
         alpn: spec.alpn.iter().map(|name| name.text.clone()).collect(),
         ca,
         certificate,
@@ -59,32 +77,31 @@ pub fn tls(
         resumption: spec.resumption,
         versions: spec.versions.iter().filter_map(|spec| version(spec, mistakes)).collect(),
     };
-    if mistakes.len() > before {
-        return None;
-    }
-    match Tls::new(&settings) {
-        Ok(tls) => Some(tls),
-        Err(error) => {
-            let place = match error.setting {
-                "server_name" => spec.server_name.as_ref(),
-                "alpn" => spec.alpn.first(),
-                "ca" => spec.ca.as_ref(),
-                "certificate" => spec.certificate.as_ref(),
-                "key" => spec.key.as_ref(),
-                "client_certificate" => {
-                    spec.client_certificate.as_ref().or(spec.certificate.as_ref())
-                }
-                "client_key" => spec.client_key.as_ref().or(spec.key.as_ref()),
-                "client_ca" => spec.client_ca.as_ref(),
-                _ => None,
-            };
-            let whole = Located { text: String::new(), at: template.at };
-            // An error that names no setting means that this build has no TLS.
-            let of = if error.setting.is_empty() { "tls" } else { "tls." };
-            mistakes.report(place.unwrap_or(&whole), &format!("{of}{}: {error}", error.setting));
-            None
-        }
-    }
+    (mistakes.len() == before).then_some(settings)
+}
+
+/// Reports an error in settings, at their place or at that of their table, `at`.
+pub(crate) fn report(
+    error: &TlsSettingsError,
+    spec: &squall_profile::Tls,
+    at: At,
+    mistakes: &mut ErrorCollector<'_>,
+) {
+    let place = match error.setting {
+        "server_name" => spec.server_name.as_ref(),
+        "alpn" => spec.alpn.first(),
+        "ca" => spec.ca.as_ref(),
+        "certificate" => spec.certificate.as_ref(),
+        "key" => spec.key.as_ref(),
+        "client_certificate" => spec.client_certificate.as_ref().or(spec.certificate.as_ref()),
+        "client_key" => spec.client_key.as_ref().or(spec.key.as_ref()),
+        "client_ca" => spec.client_ca.as_ref(),
+        _ => None,
+    };
+    let whole = Located { text: String::new(), at };
+    // An error that names no setting means that this build has no TLS.
+    let of = if error.setting.is_empty() { "tls" } else { "tls." };
+    mistakes.report(place.unwrap_or(&whole), &format!("{of}{}: {error}", error.setting));
 }
 
 /// The URL, with any weight removed.

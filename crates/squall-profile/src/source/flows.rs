@@ -156,11 +156,37 @@ table! {
         gateway: OneOrMore => Vec<Located>,
         /// The MAC address that all packets go to; none is resolved.
         next_hop: Located => Option<Located>,
-        /// The longest IP packet in octets, without tunnels. Default: the port's limit.
+        /// The longest IP packet in octets, without tunnels. Default: the port's limit, less the
+        /// headers of tunnels.
         mtu: Bounded<576, 65_535> => Option<u16>,
         /// From the outside in: "vlan 7", "vlan 7 priority 3", "qinq 100", "mpls 1000", and at most
         /// one tunnel: "gre FROM TO", "gre FROM TO key 5", "vxlan FROM TO 42 MAC", "gtp-u FROM TO
-        /// TEID LOCAL-TEID".
+        /// TEID LOCAL-TEID", "gtp-u FROM TO TEID any port 5000". LOCAL-TEID is in received packets,
+        /// and the port is the UDP source port of sent ones.
+        wrap: OneOrMore => Vec<Located>,
+        /// Addresses with headers of their own.
+        interface: Vec<Interface> => Vec<Interface>,
+    }
+}
+
+table! {
+    /// Addresses whose packets have headers of their own, such as hosts in several VLANs, hosts with
+    /// different routers, or mobile users with a tunnel each.
+    InterfaceTable makes
+    /// Addresses whose packets have headers of their own.
+    Interface {} from {
+        /// Addresses of the side: "16.0.0.1-16.0.0.9", "16.0.0.0/24", or a list of these.
+        addresses: OneOrMore => Vec<Located>,
+        /// Addresses of the other side, in place of `addresses`: the headers are those of packets
+        /// to and from them.
+        peers: OneOrMore => Vec<Located>,
+        /// The side's MAC address in their frames. Default: that of the side.
+        mac: Located => Option<Located>,
+        /// The MAC address to which their frames go. Default: as for the other addresses, if these
+        /// have the same `wrap` or a fixed `next_hop`.
+        next_hop: Located => Option<Located>,
+        /// Layers between Ethernet and the packets, in place of those of the side: "vlan 7", "qinq
+        /// 100", or "gtp-u FROM TO TEID LOCAL-TEID", or a list of these. Default: none.
         wrap: OneOrMore => Vec<Located>,
     }
 }
@@ -980,6 +1006,25 @@ impl Read for Network {
     }
     fn schema() -> Json {
         NetworkTable::schema()
+    }
+}
+
+impl Read for Interface {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let mut table = InterfaceTable::read(node, cx)?;
+        if table.given.has("addresses") == table.given.has("peers") {
+            cx.report(&table.place, "expected either `addresses` or `peers`", &[]);
+        }
+        Some(table.made())
+    }
+    fn schema() -> Json {
+        InterfaceTable::schema()
+    }
+}
+
+impl Emit for Vec<Interface> {
+    fn emit(&self) -> Option<Json> {
+        Some(self.iter().map(|one| one.written(|_| None)).collect())
     }
 }
 

@@ -6,13 +6,13 @@ use serde_json::{Value as Json, json};
 use squall_units::{MacAddr, Nanos, parse_count};
 
 use super::{
-    flows::{OneOrMore, two_ports},
+    flows::{OneOrMore, TlsInput, two_ports},
     node::{Node, Value},
     read::{Bounded, Place, Placed, Read, Reader, table, words},
 };
 use crate::{
-    ArpUse, At, AuthMethod, DhcpUse, HostAddress, HostFault, HostFaults, HostIpv6, HostOption,
-    InterfaceId, Located, PingTarget, Port, emit::Emit,
+    ArpUse, At, AuthMethod, DhcpUse, DnsType, HostAddress, HostFault, HostFaults, HostIpv6,
+    HostOption, InterfaceId, Located, PingTarget, Port, Tls, emit::Emit,
 };
 
 table! {
@@ -52,6 +52,11 @@ table! {
         /// Joins per second; `None`: as soon as hosts can.
         join_rate: Option<u64> = None,
         sources: Vec<IpAddr> = Vec::new(),
+        /// Names that hosts ask for.
+        resolve: Vec<String> = Vec::new(),
+        dns_server: Option<IpAddr> = None,
+        /// Names for which hosts answer as DNS servers, and their addresses.
+        answers: Vec<(String, IpAddr)> = Vec::new(),
         at: At = At::default(),
     } from {
         /// Unique among hosts; reports use it. Default "hosts 1" and so on.
@@ -65,8 +70,9 @@ table! {
         mac: Located,
         /// VLAN of the hosts. Default: untagged.
         vlan: Bounded<1, 4_094> => Option<u64>,
-        /// "dhcp", "none", or the first host's address with the length of its prefix: "10.0.0.2/16";
-        /// that of each further one is the next. Default "dhcp"; "none" if ipv6 is given.
+        /// "dhcp", "none", "link-local" (an address of 169.254.0.0/16 that a host chooses, RFC 3927),
+        /// or the first host's address with the length of its prefix: "10.0.0.2/16"; that of each
+        /// further one is the next. Default "dhcp"; "none" if ipv6 is given.
         ipv4: Located,
         /// "slaac": addresses with the prefixes of routers (RFC 4862). "stateless": also other
         /// configuration by DHCPv6. "dhcp": an address by DHCPv6 (RFC 9915). Or the first host's
@@ -91,13 +97,18 @@ table! {
         /// true: clients of DHCPv6 take the first offer, and do not wait a second for better ones.
         /// Default false.
         first_offer: bool => bool,
+        /// The link of each host fails for a moment this long after it has its leases, and again at
+        /// this interval: clients of DHCPv6 ask whether their addresses still suit the link
+        /// (Confirm, RFC 9915 section 18.2.3). Default: never.
+        link_flap: Nanos => Option<Nanos>,
         /// Hosts that start per second: "2000/s", or "max". They start at this rate, whether or not
         /// earlier ones have an address. Default "max".
         setup: Located,
         /// When the first host starts. Default 0.
         start: Nanos => Nanos,
         /// Use of ARP for the hosts' own addresses (RFC 5227): "probe" before an address is used,
-        /// "announce" and defend it (as "probe" does, too), or "silent". Default "announce".
+        /// "announce" and defend it (as "probe" does, too), or "silent". Default "announce";
+        /// link-local addresses are probed, too.
         arp: ArpUse => ArpUse,
         /// true: hosts give their addresses back when the run ends. Default false.
         release: bool => bool,
@@ -174,12 +185,18 @@ table! {
         faults: HostFaults => HostFaults,
         /// Delay of the answers of hosts with the fault "late-answer". Default 1 s.
         late: Nanos => Nanos = Nanos::SECOND,
+        /// Number of events that the group keeps for `squall hosts show`, each in 48 octets of
+        /// memory; newer ones replace older ones. Default 10000.
+        log: Bounded<0, 10_000_000> => u32 = 10_000,
         /// Hosts send echo requests to this address, or to their "gateway".
         ping: Located,
         /// Echo requests per second of the group. Default 100.
         ping_rate: Bounded<1, 10_000_000> => u64 = 100,
         /// Echo requests of each host. Default 3.
         ping_count: Bounded<1, 65_535> => u64 = 3,
+        /// true: hosts answer datagrams to closed UDP ports, and packets of unknown protocols, with
+        /// errors of ICMP, at most 1000 per second. Default false.
+        icmp_errors: bool => bool,
         /// Multicast groups that hosts join as soon as they have an address: "239.1.0.1", or a range,
         /// "239.1.0.1-239.1.3.255". Hosts join IPv6 groups by MLD, from link-local addresses.
         join: OneOrMore,
@@ -221,11 +238,49 @@ table! {
         lldp_fast: Bounded<1, 8> => u64 = 4,
         /// System name in announcements; "{}" is the number of the host. Default: none.
         lldp_name: String => Option<String>,
-        /// Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5). Default
+        /// Hosts announce themselves by CDP (Cisco's discovery protocol) at this interval, usually
+        /// "60 s", and list their neighbors. Default: no CDP.
+        cdp: Nanos => Option<Nanos>,
+        /// Time for which neighbors keep an announcement, at most 255 s. Default 180 s.
+        cdp_hold: Nanos => Option<Nanos>,
+        /// Device ID in announcements; "{}" is the number of the host. Default: its MAC address.
+        cdp_name: String => Option<String>,
+        /// Names that hosts ask DNS servers for as soon as they have an address, in turn. "{}" is the
+        /// number of the host, "{q}" that of the question: ["www.example.com", "h{q}.example.com"].
+        /// Default: none.
+        resolve: OneOrMore,
+        /// Addresses that hosts ask for: "a" (IPv4), "aaaa" (IPv6), or "both". Default "a".
+        resolve_type: DnsType => DnsType,
+        /// Questions per second of the group. Default 100.
+        resolve_rate: Bounded<1, 10_000_000> => u64 = 100,
+        /// Questions of each host. Default 1.
+        resolve_count: Bounded<1, 1_000_000_000> => u64 = 1,
+        /// Time after which hosts repeat a question without an answer. Default 5 s.
+        resolve_timeout: Nanos => Option<Nanos>,
+        /// Transmissions of a question at most. Default 2.
+        resolve_tries: Bounded<1, 255> => u64 = 2,
+        /// The server that hosts ask. Default: that of DHCPv4.
+        dns_server: Located,
+        /// Hosts are DNS servers for these names: "NAME=ADDRESS". "*.example=10.0.0.9" are all names
+        /// below "example". Default: none.
+        answers: OneOrMore,
+        /// Time for which such answers are valid. Default 60 s.
+        answer_ttl: Nanos => Option<Nanos>,
+        /// Name of each host in multicast DNS (RFC 6762), below "local"; "{}" is the number of the
+        /// host: "host-{}". Default: none.
+        mdns: String => Option<String>,
+        /// Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5), "tls"
+        /// (EAP-TLS), "peap" (PEAPv0 with MSCHAPv2), "ttls-pap", "ttls-mschapv2" (EAP-TTLS). Default
         /// "none".
         auth: AuthMethod => AuthMethod,
+        /// Settings of TLS in these methods: whom hosts trust, and their certificate. true: they
+        /// trust any server.
+        tls: TlsInput => Option<Tls>,
         /// Identity of hosts; "{}" is the number of the host.
         identity: String => Option<String>,
+        /// Identity that hosts show outside TLS, where everybody can read it. Default: as
+        /// `identity`.
+        anonymous_identity: String => Option<String>,
         /// Password of hosts; "{}" is the number of the host.
         password: String => Option<String>,
         /// Time between EAPOL-Start frames without an answer. Default 30 s.
@@ -238,6 +293,8 @@ table! {
         auth_held: Nanos => Option<Nanos>,
         /// Failed authentications in a row after which a host gives up. Default 3.
         auth_tries: Bounded<1, 255> => Option<u64>,
+        /// Time after an authentication when a host begins another one by itself. Default: never.
+        auth_again: Nanos => Option<Nanos>,
         /// false: the hosts are ignored. Default true.
         enabled: bool,
     }
@@ -263,6 +320,18 @@ words!(
     "a method of authentication":
     "none" => None,
     "md5" => Md5,
+    "tls" => Tls,
+    "peap" => Peap,
+    "ttls-pap" => TtlsPap,
+    "ttls-mschapv2" => TtlsMschapV2,
+);
+
+words!(
+    DnsType,
+    "a known type of addresses":
+    "a" => A,
+    "aaaa" => Aaaa,
+    "both" => Both,
 );
 
 words!(
@@ -352,7 +421,10 @@ fn group(
     let full = table.ipv4.as_ref().and_then(bare).map(|address| format!("try \"{address}/24\""));
     let (wanted, hint) = match &full {
         Some(hint) => ("an address with the length of its prefix", hint.as_str()),
-        None => ("\"dhcp\", \"none\" or an address with a prefix of 1 to 32 bits", ADDRESS),
+        None => (
+            "\"dhcp\", \"none\", \"link-local\" or an address with a prefix of 1 to 32 bits",
+            ADDRESS,
+        ),
     };
     let ipv4 = read(table.ipv4.take(), cx, address, wanted, hint);
     let ipv6 = read(table.ipv6.take(), cx, address6, "a known use of IPv6, or an address", IPV6);
@@ -377,6 +449,10 @@ fn group(
     let join_rate = read(table.join_rate.take(), cx, per_second, "a number per second", SETUP);
     let join = read_all(table.join.take(), cx, groups, "a multicast group, or a range", JOIN);
     let sources = read_all(table.sources.take(), cx, source, "the address of a host", SOURCE);
+    let resolve = read_all(table.resolve.take(), cx, asked_name, "a name of DNS", NAME);
+    let answers = read_all(table.answers.take(), cx, answer, "a name and an address", ANSWER);
+    let dns_server =
+        read(table.dns_server.take(), cx, |text| text.parse().ok(), "an address", DNS_SERVER);
     let name = table.name.take().map(|name| name.value);
     let group = HostGroup {
         name: name.unwrap_or_else(|| format!("hosts {}", number + 1)),
@@ -399,6 +475,9 @@ fn group(
         join,
         join_rate: join_rate.and_then(|(rate, _)| rate),
         sources,
+        resolve,
+        dns_server: dns_server.map(|(server, _)| server),
+        answers,
         requested: requested.map(|(requested, _)| requested),
         options: options.unwrap_or_default(),
         relay: relay.map(|(relay, _)| relay),
@@ -407,7 +486,7 @@ fn group(
     };
     let last = |first: Ipv4Addr| first.to_bits().checked_add(group.count - 1);
     match (group.ipv4, &serve) {
-        (HostAddress::Dhcp | HostAddress::None, Some((_, place))) => {
+        (HostAddress::Dhcp | HostAddress::None | HostAddress::LinkLocal, Some((_, place))) => {
             let hint = r#"try ipv4 = "10.0.0.1/16""#.to_owned();
             cx.report(place, "needs a host with a static address", &[hint]);
         }
@@ -416,6 +495,10 @@ fn group(
         }
         (HostAddress::Static { first, .. }, _) if last(first).is_none() => {
             cx.report(&place, "has more hosts than there are addresses", &[]);
+        }
+        (HostAddress::LinkLocal, _) if group.count > MOST_LINK_LOCAL => {
+            let what = format!("has more hosts than the {MOST_LINK_LOCAL} link-local addresses");
+            cx.report(&place, &what, &["try ipv4 = \"10.0.0.2/8\"".to_owned()]);
         }
         _ => {}
     }
@@ -442,6 +525,16 @@ fn group(
         group.dhcp == DhcpUse::Inform && group.serve.is_some(),
         "has a DHCP server that asks for its own parameters",
         r#"try dhcp = "discover""#,
+    );
+    needs(
+        group.link_flap.is_some() && group.ipv6 != Some(HostIpv6::Dhcp),
+        "has link_flap without clients of DHCPv6",
+        r#"try ipv6 = "dhcp""#,
+    );
+    needs(
+        group.link_flap.is_some_and(|interval| interval < Nanos::SECOND),
+        "has an interval of link_flap below 1 s",
+        r#"try link_flap = "60 s""#,
     );
     needs(
         !is_dhcp && group.requested.is_some(),
@@ -514,6 +607,29 @@ fn check_services(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
     if group.lldp == Some(Nanos::ZERO) {
         cx.report(place, "has an interval of LLDP of 0", &[r#"try lldp = "30 s""#.into()]);
     }
+    if group.cdp == Some(Nanos::ZERO) {
+        cx.report(place, "has an interval of CDP of 0", &[r#"try cdp = "60 s""#.into()]);
+    }
+    let seconds = group.cdp_hold.map(|hold| hold.0 / Nanos::SECOND.0);
+    if seconds.is_some_and(|seconds| !(1..=255).contains(&seconds)) {
+        let hint = r#"try cdp_hold = "180 s""#.to_owned();
+        cx.report(place, "has cdp_hold below 1 s or above 255 s", &[hint]);
+    }
+    if group.resolve.is_empty() && group.dns_server.is_some() {
+        cx.report(place, "has a DNS server, but asks for no name", &[NAME.into()]);
+    }
+    if group.resolve_timeout == Some(Nanos::ZERO) {
+        let hint = r#"try resolve_timeout = "5 s""#.to_owned();
+        cx.report(place, "has a resolve_timeout of 0", &[hint]);
+    }
+    if group.mdns.as_ref().is_some_and(|name| name.contains('.') || asked_name(name).is_none()) {
+        let hint = r#"try mdns = "host-{}""#.to_owned();
+        cx.report(place, "has a name of multicast DNS that is not a single label", &[hint]);
+    }
+    if group.mdns.is_some() && group.count > MOST_NAMES {
+        let what = format!("has more than {MOST_NAMES} hosts with names of multicast DNS");
+        cx.report(place, &what, &["try a group without mdns for the others".to_owned()]);
+    }
     if group.querier.is_some_and(|interval| interval < Nanos::SECOND) {
         let hint = r#"try querier = "125 s""#.to_owned();
         cx.report(place, "has an interval of queries below 1 s", &[hint]);
@@ -523,14 +639,49 @@ fn check_services(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
         let hint = r#"try count = 1 and ipv4 = "10.0.0.1/16""#.to_owned();
         cx.report(place, "is a querier, which needs a single host with a static address", &[hint]);
     }
-    if group.auth != AuthMethod::None && (group.identity.is_none() || group.password.is_none()) {
-        let hint = r#"try identity = "user{}" and password = "secret""#.to_owned();
-        cx.report(place, "has auth, but no identity or no password", &[hint]);
-    }
-    let texts = [&group.identity, &group.password, &group.lldp_name];
+    check_auth(group, place, cx);
+    let texts = [
+        &group.identity,
+        &group.anonymous_identity,
+        &group.password,
+        &group.lldp_name,
+        &group.cdp_name,
+    ];
     if texts.iter().any(|text| text.as_ref().is_some_and(|text| text.len() > MOST_TEXT)) {
         let what = format!("has a text of more than {MOST_TEXT} octets");
         cx.report(place, &what, &[]);
+    }
+}
+
+fn check_auth(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
+    let with_tls = !matches!(group.auth, AuthMethod::None | AuthMethod::Md5);
+    let has_certificate = group.tls.as_ref().is_some_and(|tls| {
+        tls.client_certificate.is_some() && tls.client_key.is_some()
+            || tls.certificate.is_some() && tls.key.is_some()
+    });
+    if group.auth == AuthMethod::Tls && !(has_certificate && group.identity.is_some()) {
+        let hint =
+            r#"try identity = "host{}" and tls = { certificate = "me.pem", key = "me.key" }"#;
+        let what = "has auth = \"tls\", but no identity or no certificate with its key";
+        cx.report(place, what, &[hint.to_owned()]);
+    } else if !matches!(group.auth, AuthMethod::None | AuthMethod::Tls)
+        && (group.identity.is_none() || group.password.is_none())
+    {
+        let hint = r#"try identity = "user{}" and password = "secret""#.to_owned();
+        cx.report(place, "has auth, but no identity or no password", &[hint]);
+    }
+    let Some(tls) = &group.tls else { return };
+    if !with_tls {
+        let hint = r#"try auth = "peap""#.to_owned();
+        cx.report(place, "has tls, but no auth that uses it", &[hint]);
+    }
+    let unused = [
+        ("alpn", !tls.alpn.is_empty()),
+        ("client_ca", tls.client_ca.is_some()),
+        ("resumption", tls.resumption),
+    ];
+    if let Some((key, _)) = unused.into_iter().find(|(_, given)| *given) {
+        cx.report(place, &format!("has tls.{key}, which hosts do not use"), &[]);
     }
 }
 
@@ -539,8 +690,16 @@ const MOST_GROUPS: u64 = 1_000_000;
 const MOST_MEMBERSHIPS: u64 = 4_000_000;
 /// Sources whose record fits in a frame, even of IPv6.
 const MOST_SOURCES: usize = 64;
+/// Hosts with names of multicast DNS, whose probes all hosts of the link receive.
+const MOST_NAMES: u32 = 10_000;
+/// Octets of a label, and of a name, of DNS (RFC 1035 section 2.3.4), and digits of numbers in it.
+const MOST_LABEL: usize = 63;
+const MOST_NAME: usize = 253;
+const MOST_DIGITS: [(&str, usize); 2] = [("{}", 10), ("{q}", 20)];
 /// Octets of a name.
 const MOST_TEXT: usize = 200;
+/// Addresses that hosts may choose (RFC 3927 section 2.1).
+const MOST_LINK_LOCAL: u32 = 65_024;
 /// Longest finite lease, in seconds.
 const MOST: u64 = u32::MAX as u64 - 1;
 const MAC: &str = r#"try mac = "02:00:00:00:00:01""#;
@@ -550,6 +709,9 @@ const SETUP: &str = r#"try setup = "2000/s" or "max""#;
 const RANGE: &str = r#"try serve = "10.0.1.0-10.0.4.255""#;
 const JOIN: &str = r#"try join = "239.1.0.1" or "239.1.0.1-239.1.3.255""#;
 const SOURCE: &str = r#"try sources = ["10.0.0.1"]"#;
+const NAME: &str = r#"try resolve = "www.example.com""#;
+const ANSWER: &str = r#"try answers = ["www.example.com=10.0.0.9"]"#;
+const DNS_SERVER: &str = r#"try dns_server = "10.0.0.1""#;
 const REQUESTED: &str = r#"try requested = "10.0.1.0""#;
 const RELAY: &str = r#"try relay = "10.0.0.2""#;
 const OPTION: &str = r#"try "12=pc{n}" or "61=0x01{mac}""#;
@@ -561,7 +723,7 @@ const RANGE6: &str = r#"try serve6 = "2001:db8::100-2001:db8::ffff""#;
 const DELEGATE: &str = r#"try delegate = "2001:db8:100::/40-56""#;
 
 /// The value of a key, and its place.
-fn read<T>(
+pub(super) fn read<T>(
     given: Option<Placed<Located>>,
     cx: &mut Reader<'_>,
     parse: impl Fn(&str) -> Option<T>,
@@ -578,6 +740,7 @@ fn address(text: &str) -> Option<HostAddress> {
     match text {
         "dhcp" => return Some(HostAddress::Dhcp),
         "none" => return Some(HostAddress::None),
+        "link-local" => return Some(HostAddress::LinkLocal),
         _ => {}
     }
     let (first, prefix) = text.split_once('/')?;
@@ -586,7 +749,7 @@ fn address(text: &str) -> Option<HostAddress> {
     Some(HostAddress::Static { first, prefix })
 }
 
-fn is_of_a_host(address: Ipv4Addr) -> bool {
+pub(super) fn is_of_a_host(address: Ipv4Addr) -> bool {
     let first = address.octets()[0];
     first != 0 && first != 127 && first < 224
 }
@@ -622,11 +785,11 @@ fn address6(text: &str) -> Option<HostIpv6> {
     is_of_a_host6(first).then_some(HostIpv6::Static { first, prefix })
 }
 
-fn is_of_a_host6(address: Ipv6Addr) -> bool {
+pub(super) fn is_of_a_host6(address: Ipv6Addr) -> bool {
     !address.is_unspecified() && !address.is_loopback() && !address.is_multicast()
 }
 
-fn prefix6(text: &str) -> Option<(Ipv6Addr, u8)> {
+pub(super) fn prefix6(text: &str) -> Option<(Ipv6Addr, u8)> {
     let (first, length) = text.split_once('/')?;
     let length = length.parse().ok().filter(|length| (1..=128).contains(length))?;
     Some((first.parse().ok()?, length))
@@ -683,7 +846,7 @@ fn target(text: &str) -> Option<PingTarget> {
 }
 
 /// The values of a key that has one or more texts.
-fn read_all<T>(
+pub(super) fn read_all<T>(
     given: Option<Placed<OneOrMore>>,
     cx: &mut Reader<'_>,
     parse: impl Fn(&str) -> Option<T>,
@@ -725,6 +888,26 @@ fn is_group(address: IpAddr) -> bool {
         IpAddr::V6(address) => address.octets()[1] & 15 > 1,
     };
     address.is_multicast() && on_links && !all.contains(&address)
+}
+
+/// A name of DNS with room for its numbers.
+fn asked_name(text: &str) -> Option<String> {
+    let full = MOST_DIGITS
+        .iter()
+        .fold(text.to_owned(), |full, (number, digits)| full.replace(number, &"9".repeat(*digits)));
+    let full = full.strip_suffix('.').unwrap_or(&full);
+    let is_label = |label: &str| (1..=MOST_LABEL).contains(&label.len());
+    let is_visible = full.bytes().all(|octet| octet.is_ascii_graphic() && octet != b'{');
+    let fits = full.len() <= MOST_NAME && full.split('.').all(is_label) && is_visible;
+    fits.then(|| text.to_owned())
+}
+
+/// A name, or a wildcard, without numbers, and its address.
+fn answer(text: &str) -> Option<(String, IpAddr)> {
+    let (name, address) = text.split_once('=')?;
+    let name = name.trim();
+    let is_name = !name.contains('{') && asked_name(name).is_some();
+    Some((name.to_owned(), address.trim().parse().ok()?)).filter(|_| is_name)
 }
 
 fn source(text: &str) -> Option<IpAddr> {

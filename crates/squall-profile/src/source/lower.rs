@@ -51,14 +51,16 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     let attacks_given = table.given.has("attack");
     let attacks = super::attacks::attacks(table.attack.take(), &ports, cx);
     let given = given || flows_given || attacks_given || table.given.has("replay");
-    let given = given || table.given.has("host");
+    let given = given || table.given.has("host") || table.given.has("router");
     let replays = super::replay::replays(table.replay.take(), &ports, cx);
     let hosts = super::hosts::hosts(table.host.take(), &ports, cx);
+    let routers = super::routers::routers(table.router.take(), &ports, cx);
     let idle = replays.is_empty() && flows.is_none() && attacks.is_empty() && hosts.is_empty();
+    let idle = idle && routers.is_empty();
     let nothing = streams.is_empty() && idle;
     if nothing && (!given || cx.mistakes.is_empty()) {
         let hints = ["a profile needs at least one [[stream]], [[replay]], [[template]], \
-                      [[attack]] or [[host]] that is not disabled"
+                      [[attack]], [[host]] or [[router]] that is not disabled"
             .to_owned()];
         cx.report(&table.place, "there is nothing to send", &hints);
     }
@@ -138,8 +140,19 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     let seed = table.seed.map(|seed| seed.value.0);
     let run = table.run.map(|run| run.value).unwrap_or_default();
     let origin = cx.origin().into();
-    let profile =
-        Profile { origin, ports, streams, replays, flows, attacks, hosts, seed, stop, run };
+    let profile = Profile {
+        origin,
+        ports,
+        streams,
+        replays,
+        flows,
+        attacks,
+        hosts,
+        routers,
+        seed,
+        stop,
+        run,
+    };
     let mistakes = [profile.afters().err(), profile.beginnings().err()];
     for mut mistake in mistakes.into_iter().flatten().flatten() {
         mistake.origin.clone_from(&profile.origin);

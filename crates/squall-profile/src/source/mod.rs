@@ -11,6 +11,7 @@ mod node;
 mod raw;
 mod read;
 mod replay;
+mod routers;
 pub mod short;
 mod stages;
 mod toml;
@@ -31,12 +32,14 @@ pub(crate) use self::lower::SCHEMA;
 pub use self::{
     attacks::Attack,
     flows::{
-        Arrival, Begin, Conversations, Data, Flows, Network, Pool, PortPair, Target, Template, Tls,
+        Arrival, Begin, Conversations, Data, Flows, Interface, Network, Pool, PortPair, Target,
+        Template, Tls,
     },
     hosts::HostGroup,
     raw::{FieldRef, Stream, Vary},
     read::Files,
     replay::Replay,
+    routers::Router,
 };
 
 /// The text format of a profile. The schema is the same for all.

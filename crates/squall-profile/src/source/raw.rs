@@ -16,6 +16,7 @@ use super::{
     node::{Node, Value},
     read::{Bounded, Count, Octets, Place, Placed, Read, Reader, Whole, kinds, table, words},
     replay::ReplayTable,
+    routers::RouterTable,
 };
 use crate::{
     At, BurstEnd, Departures, Late, Located, Mode, Next, Op, PacketSource, Recompute, SizeLaw,
@@ -54,6 +55,8 @@ table! {
         attack: Vec<AttackTable>,
         /// Hosts that answer on a port, with static addresses or those of DHCP.
         host: Vec<HostGroupTable>,
+        /// Routers on a port: routing daemons that exchange routes with a device.
+        router: Vec<RouterTable>,
     }
 }
 

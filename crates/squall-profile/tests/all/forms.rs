@@ -275,6 +275,7 @@ fn values(mut profile: Profile) -> Profile {
     profile.attacks.iter_mut().for_each(|attack| attack.at = At::default());
     profile.replays.iter_mut().for_each(|replay| replay.at = At::default());
     profile.hosts.iter_mut().for_each(|group| group.at = At::default());
+    profile.routers.iter_mut().for_each(|router| router.at = At::default());
     for stream in &mut profile.streams {
         for at in [
             &mut stream.at,
@@ -581,6 +582,16 @@ fn network() -> impl Strategy<Value = Network> {
         next_hop: None,
         mtu: Some(1400),
         wrap: vec![located("vlan 7"), located("gre 10.0.0.1 10.0.0.2")],
+        interface: vec![
+            Interface {
+                addresses: vec![located("16.0.0.1-16.0.0.9"), located("16.0.1.0/24")],
+                mac: Some(located("02:00:00:00:00:0a")),
+                next_hop: Some(located("02:00:00:00:00:0b")),
+                wrap: vec![located("vlan 8")],
+                ..Interface::default()
+            },
+            Interface { peers: vec![located("48.0.0.1")], ..Interface::default() },
+        ],
     };
     prop_oneof![Just(Network::default()), Just(full)]
 }
@@ -920,8 +931,8 @@ fn replay() -> impl Strategy<Value = Replay> {
 /// Hosts with static addresses, or those of DHCP.
 fn host() -> impl Strategy<Value = HostGroup> {
     use squall_profile::{
-        ArpUse, AuthMethod, DhcpUse, HostAddress, HostFault, HostFaults, HostIpv6, HostOption,
-        InterfaceId, PingTarget,
+        ArpUse, AuthMethod, DhcpUse, DnsType, HostAddress, HostFault, HostFaults, HostIpv6,
+        HostOption, InterfaceId, PingTarget,
     };
     let first = Ipv4Addr::new(10, 0, 0, 2);
     let first6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
@@ -933,6 +944,7 @@ fn host() -> impl Strategy<Value = HostGroup> {
         Just((HostAddress::Dhcp, Some(HostIpv6::Dhcp))),
         Just((HostAddress::None, Some(HostIpv6::Static { first: first6, prefix: 64 }))),
         Just((HostAddress::None, None)),
+        Just((HostAddress::LinkLocal, None)),
     ];
     let ping = prop_oneof![
         Just(None),
@@ -952,6 +964,7 @@ fn host() -> impl Strategy<Value = HostGroup> {
             let time = time.map(|time| Nanos(time.into()));
             HostGroup {
                 name: "subscribers".into(),
+                log: if all { 0 } else { 10_000 },
                 port: 1,
                 mac: all.then_some(squall_units::MacAddr([2, 0, 0, 0, 0, 9])),
                 ipv4,
@@ -1014,6 +1027,8 @@ fn host() -> impl Strategy<Value = HostGroup> {
                 lease: all.then_some(Nanos(7_000_000_000)),
                 ping_rate: if all { 50 } else { 100 },
                 ping_count: if all { 1 } else { 3 },
+                icmp_errors: all,
+                link_flap: (all && ipv6 == Some(HostIpv6::Dhcp)).then_some(Nanos::SECOND),
                 join: match all {
                     true => vec![
                         (Ipv4Addr::new(239, 1, 0, 0).into(), 300),
@@ -1038,15 +1053,94 @@ fn host() -> impl Strategy<Value = HostGroup> {
                 lldp_hold: if all { 4 } else { 9 },
                 lldp_fast: if all { 1 } else { 4 },
                 lldp_name: all.then(|| "host-{}".into()),
-                auth: if all { AuthMethod::Md5 } else { AuthMethod::None },
+                cdp: time.filter(|time| *time > Nanos::ZERO),
+                cdp_hold: all.then_some(Nanos(9_000_000_000)),
+                cdp_name: all.then(|| "device-{}".into()),
+                resolve: all.then(|| "www{}.q{q}.example".to_owned()).into_iter().collect(),
+                resolve_type: if all { DnsType::Both } else { DnsType::A },
+                resolve_rate: if all { 7 } else { 100 },
+                resolve_count: if all { 3 } else { 1 },
+                resolve_timeout: time.filter(|time| *time > Nanos::ZERO),
+                resolve_tries: if all { 1 } else { 2 },
+                dns_server: all.then_some(first.into()),
+                answers: match all {
+                    true => vec![
+                        ("www.example".into(), first.into()),
+                        ("*.example".into(), first6.into()),
+                    ],
+                    false => Vec::new(),
+                },
+                answer_ttl: time,
+                mdns: all.then(|| "host-{}".into()),
+                auth: match (all, serves) {
+                    (false, _) => AuthMethod::None,
+                    (true, false) => AuthMethod::Md5,
+                    (true, true) => AuthMethod::TtlsMschapV2,
+                },
+                tls: (all && serves).then(|| squall_profile::Tls {
+                    ca: Some(located("ca.pem")),
+                    ..squall_profile::Tls::default()
+                }),
                 identity: all.then(|| "user{}".into()),
+                anonymous_identity: all.then(|| "anonymous".into()),
                 password: all.then(|| "a \"b\"".into()),
                 auth_start: time,
                 auth_starts: all.then_some(2),
                 auth_wait: time,
                 auth_held: time,
                 auth_tries: all.then_some(1),
+                auth_again: time,
                 at: At::default(),
+            }
+        },
+    )
+}
+
+/// Routers with each protocol, or with a configuration of their own.
+fn router() -> impl Strategy<Value = Router> {
+    use squall_profile::{BgpNeighbor, Routes};
+    let (own, other) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+    let own6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+    (any::<bool>(), any::<bool>(), prop::option::of(1u64..100)).prop_map(
+        move |(all, config, seconds)| {
+            let time = seconds.map(|seconds| Nanos(seconds * Nanos::SECOND.0));
+            let plain = Router {
+                name: "r1".into(),
+                port: 1,
+                ipv4: Some((own, 24)),
+                at: At::default(),
+                ..Router::default()
+            };
+            if config {
+                return Router { config: Some("bird.conf".into()), ..plain };
+            }
+            Router {
+                mac: all.then_some(squall_units::MacAddr([2, 0, 0, 0, 0, 9])),
+                ipv6: all.then_some((own6, 64)),
+                router_id: all.then_some(other),
+                asn: Some(65001),
+                neighbors: vec![
+                    BgpNeighbor { address: other.into(), asn: all.then_some(u32::MAX) },
+                    BgpNeighbor { address: Ipv4Addr::new(10, 0, 0, 3).into(), asn: Some(7) },
+                ],
+                hold: time,
+                password: all.then(|| "secret".into()),
+                med: all.then_some(0),
+                prepend: if all { 3 } else { 0 },
+                communities: if all { vec![(65001, 1), (0, 65535)] } else { Vec::new() },
+                ospf: all.then_some(Ipv4Addr::UNSPECIFIED),
+                ospf3: all.then_some(own),
+                hello: time,
+                dead: time,
+                rip: all,
+                ripng: all,
+                rip_update: time,
+                bfd: all.then_some(Nanos(100_000_000)),
+                routes: vec![
+                    Routes { first: Ipv4Addr::new(10, 1, 0, 0).into(), length: 24, count: 1000 },
+                    Routes { first: own6.into(), length: 128, count: 1 },
+                ],
+                ..plain
             }
         },
     )
@@ -1055,6 +1149,7 @@ fn host() -> impl Strategy<Value = HostGroup> {
 prop_compose! {
     fn profile()(
         host in prop::option::of(host()),
+        router in prop::option::of(router()),
         replay in prop::option::of(replay()),
         attack in prop::option::of(attack()),
         flows in prop::option::of(prop_oneof![flows(), played()]),
@@ -1078,6 +1173,7 @@ prop_compose! {
             flows,
             attacks: attack.into_iter().collect(),
             hosts: host.into_iter().collect(),
+            routers: router.into_iter().collect(),
             seed,
             stop: Stop { duration: duration.map(Nanos), packets, octets: packets },
             run: RunOptions {

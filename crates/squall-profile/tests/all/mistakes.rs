@@ -578,3 +578,34 @@ fn errors_of_a_replay_have_places() {
         "is already the name of another replay",
     );
 }
+
+#[test]
+fn a_router_that_cannot_work_is_refused_with_a_reason() {
+    let good = "ipv4 = \"10.0.0.1/24\"\nasn = 65001\nneighbors = \"10.0.0.2 as 65002\"";
+    for (lines, expected) in [
+        ("rip = true".to_owned(), "has no address"),
+        ("ipv4 = \"10.0.0.1/24\"".into(), "speaks no protocol"),
+        ("ipv4 = \"10.0.0.1\"\nrip = true".into(), "is not an address with a prefix"),
+        ("ipv6 = \"2001:db8::1/64\"\nrip = true".into(), "RIPv2 without an IPv4 address"),
+        ("ipv4 = \"10.0.0.1/24\"\nasn = 65001".into(), "without neighbors"),
+        (format!("{good}\nconfig = \"bird.conf\""), "a configuration of its own"),
+        (good.replace("10.0.0.2", "2001:db8::2"), "of which it has no address"),
+        (good.replace(" as 65002", " as 0"), "is not a neighbor of BGP"),
+        (format!("{good}\nroutes = \"10.0.0.1/24\""), "is not a range of routes"),
+        (format!("{good}\nroutes = \"255.255.255.0/24 x 2\""), "is not a range of routes"),
+        (format!("{good}\nroutes = \"::/0 x 2\""), "is not a range of routes"),
+        (format!("{good}\nroutes = \"::/32 x 10000001\""), "announces 10000001 routes"),
+        (format!("{good}\npassword = 'a\"b'"), "a password with a quotation mark"),
+        (format!("{good}\nhold = \"100 ms\""), "not in whole seconds"),
+        (format!("{good}\nmac = \"01:00:00:00:00:01\""), "is not the MAC address of an interface"),
+        (format!("{good}\ncommunities = \"70000:1\""), "is not a community"),
+        (format!("{good}\nospf = \"backbone\""), "is not an area"),
+    ] {
+        let text = format!("[ports]\nA = \"loop:0\"\n[[router]]\n{lines}\n");
+        assert_contains(&mistakes(&text, Format::Toml), expected);
+    }
+    let text = format!(
+        "[ports]\nA = \"loop:0\"\n[[router]]\n{good}\n[[router]]\nname = \"router 1\"\n{good}"
+    );
+    assert_contains(&mistakes(&text, Format::Toml), "is already the name of another router");
+}

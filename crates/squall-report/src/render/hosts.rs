@@ -6,7 +6,10 @@ use super::human;
 use super::table::{Style, printable, wrap};
 use crate::report::{
     Distribution, Report,
-    hosts::{HostAuthReport, HostIpv6Report, HostLldpReport, HostMulticastReport, HostsReport},
+    hosts::{
+        HostAuthReport, HostCdpReport, HostDnsReport, HostIpv6Report, HostLldpReport,
+        HostMulticastReport, HostsReport,
+    },
 };
 
 /// Lines for each group of hosts.
@@ -112,6 +115,12 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
         let rtt = echo.rtt_ns.as_ref().map_or_else(String::new, |rtt| format!("; {}", times(rtt)));
         line(format!("echo: {figures}{rtt}"));
     }
+    if !echo.errors.is_empty() || echo.errors_sent > 0 {
+        let sent = counted(&[("sent", echo.errors_sent)]);
+        let texts: Vec<_> =
+            [sent, counts(&echo.errors)].into_iter().filter(|text| !text.is_empty()).collect();
+        line(format!("ICMP errors: {}", texts.join(", ")));
+    }
     if let Some(server) = &group.server {
         let figures = counted(&[
             ("discovers", server.discovers),
@@ -135,6 +144,33 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
         line(format!("querier: {groups} groups; sent {sent}; received {received}{other}"));
     }
     group.lldp.iter().flat_map(lldp).for_each(&mut line);
+    group.cdp.iter().flat_map(cdp).for_each(&mut line);
+    group.dns.iter().flat_map(dns).for_each(&mut line);
+    if let Some(of) = &group.dns_server {
+        let figures = counted(&[
+            ("queries", of.queries),
+            ("answered", of.answered),
+            ("empty", of.empty),
+            ("NXDOMAIN", of.nxdomain),
+            ("not implemented", of.not_implemented),
+            ("ignored", of.ignored.values().sum()),
+        ]);
+        line(format!("DNS server: {figures}"));
+    }
+    if let Some(of) = &group.mdns {
+        let figures = counted(&[
+            ("names", of.owned),
+            ("probes", of.probes),
+            ("announcements", of.announcements),
+            ("answered", of.answered),
+            ("answered by unicast", of.unicast),
+            ("conflicts", of.conflicts),
+            ("ties", of.ties),
+            ("of the end", of.goodbyes),
+            ("ignored", of.ignored.values().sum()),
+        ]);
+        line(format!("mDNS: {figures}"));
+    }
     lines
 }
 
@@ -156,6 +192,7 @@ fn ipv6_lines(ipv6: &HostIpv6Report) -> Vec<String> {
     let of_dhcp = [
         ("Solicit to offer", dhcp.map(|dhcp| &dhcp.advertise_ns)),
         ("Solicit to lease", dhcp.map(|dhcp| &dhcp.lease_ns)),
+        ("Confirm to reply", dhcp.map(|dhcp| &dhcp.confirm_ns)),
     ];
     let of_dhcp = of_dhcp.into_iter().filter_map(|(name, of)| Some((name, of?)));
     for (name, of) in times_of.into_iter().chain(of_dhcp) {
@@ -187,6 +224,8 @@ fn ipv6_lines(ipv6: &HostIpv6Report) -> Vec<String> {
             ("informed", dhcp.informed),
             ("renewed", dhcp.renewed),
             ("expired", dhcp.expired),
+            ("unconfirmed", dhcp.unconfirmed),
+            ("refused", dhcp.refused),
         ]);
         let sent = counts(&dhcp.sent);
         lines.push(format!("DHCPv6: {figures}; sent: {sent}; {} repeated", dhcp.retransmissions));
@@ -226,6 +265,7 @@ fn auth(auth: &HostAuthReport) -> Vec<String> {
     let lines = [
         (true, first),
         (!more.is_empty(), format!("802.1X: {more}")),
+        (!auth.reasons.is_empty(), format!("802.1X refused: {}", counts(&auth.reasons))),
         (!auth.sent.is_empty(), format!("802.1X sent: {}", counts(&auth.sent))),
         (!auth.ignored.is_empty(), format!("802.1X ignored: {}", counts(&auth.ignored))),
     ];
@@ -276,6 +316,50 @@ fn lldp(of: &HostLldpReport) -> Vec<String> {
     let more = of.neighbors.len().saturating_sub(SHOWN);
     if more > 0 {
         lines.push(format!("LLDP: {} more neighbors", human::count(more as u64)));
+    }
+    lines
+}
+
+fn cdp(of: &HostCdpReport) -> Vec<String> {
+    let figures = counted(&[
+        ("sent", of.sent),
+        ("of the end", of.shutdowns),
+        ("received", of.received),
+        ("neighbors aged", of.aged),
+        ("neighbors ended", of.ended),
+    ]);
+    let mut lines = vec![format!("CDP: {figures}")];
+    for neighbor in of.neighbors.iter().take(SHOWN) {
+        let texts =
+            [&neighbor.device, &neighbor.port, &neighbor.platform].map(|text| printable(text));
+        let [device, port, platform] = texts;
+        lines.push(format!("CDP: {device}, port {port}, platform {platform}"));
+    }
+    let more = of.neighbors.len().saturating_sub(SHOWN);
+    if more > 0 {
+        lines.push(format!("CDP: {} more neighbors", human::count(more as u64)));
+    }
+    lines
+}
+
+fn dns(of: &HostDnsReport) -> Vec<String> {
+    let figures = counted(&[
+        ("asked", of.asked),
+        ("answered", of.answered),
+        ("empty", of.empty),
+        ("NXDOMAIN", of.nxdomain),
+        ("truncated", of.truncated),
+        ("timeouts", of.timeouts),
+        ("repeated", of.retransmissions),
+        ("without a server", of.no_server),
+        ("unresolved", of.unresolved),
+    ]);
+    let mut lines = vec![format!("DNS: {figures}")];
+    lines.extend(of.time_ns.as_ref().map(|time| format!("question to answer: {}", times(time))));
+    for (what, all) in [("errors", &of.failed), ("ignored", &of.ignored)] {
+        if !all.is_empty() {
+            lines.push(format!("DNS {what}: {}", counts(all)));
+        }
     }
     lines
 }

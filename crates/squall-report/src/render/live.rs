@@ -125,6 +125,7 @@ impl Live {
         );
         lines.extend(sample.capture.as_ref().map(|capture| truncate(&captured(capture), width)));
         lines.extend(super::hosts::line(&so_far.hosts).map(|hosts| truncate(&hosts, width)));
+        lines.extend(super::routers::line(&so_far.routers).map(|line| truncate(&line, width)));
         free = (rows.max(8) - 1).saturating_sub(lines.len());
         if !sample.flows.is_empty() && free >= 3 {
             let room = if sample.streams.is_empty() { free } else { (free / 2).max(3) };
@@ -222,6 +223,7 @@ fn line(sample: &Sample, so_far: &Report) -> String {
     parts.extend(sample.capture.as_ref().map(captured));
     parts.extend(super::flows::line(&sample.flows));
     parts.extend(super::hosts::line(&so_far.hosts));
+    parts.extend(super::routers::line(&so_far.routers));
     let streams = &sample.streams;
     if !streams.is_empty() {
         parts.push(format!("lost {}", human::count(streams.iter().map(|s| s.lost).sum())));

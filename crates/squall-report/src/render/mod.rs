@@ -16,6 +16,7 @@ mod overview;
 pub mod page;
 mod received_flows;
 mod replay;
+mod routers;
 mod rows;
 mod screen;
 pub mod table;

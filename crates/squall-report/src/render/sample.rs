@@ -177,6 +177,7 @@ pub fn report(streams: usize) -> Report {
         flows: None,
         attacks: Vec::new(),
         hosts: Vec::new(),
+        routers: Vec::new(),
         received_flows: None,
         workers: vec![WorkerReport {
             cpu: Some(0),

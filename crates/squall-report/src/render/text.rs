@@ -38,6 +38,10 @@ pub fn summary(report: &Report, width: usize, color: bool) -> String {
         out.push(String::new());
         out.extend(super::hosts::hosts(report, width, color));
     }
+    if !report.routers.is_empty() {
+        out.push(String::new());
+        out.extend(super::routers::routers(report, width, color));
+    }
     if !report.notes.is_empty() {
         out.push(String::new());
         for note in &report.notes {

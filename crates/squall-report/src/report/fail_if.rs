@@ -471,12 +471,24 @@ const HOSTS_TERMS: &[(&str, Kind, &str)] = &[
     ("hosts.ignored", Kind::Count, "messages that were ignored, for any reason"),
     ("hosts.conflicts", Kind::Count, "addresses that were given up: another host had them"),
     ("hosts.echo_lost", Kind::Count, "echo requests without a reply"),
+    ("hosts.dns_nxdomain", Kind::Count, "names that do not exist, of those that hosts asked for"),
+    ("hosts.dns_failed", Kind::Count, "errors of DNS servers, and truncated answers"),
+    ("hosts.dns_timeouts", Kind::Count, "questions to DNS servers without an answer"),
+    ("hosts.neighbors", Kind::Count, "neighbors of LLDP and CDP at the end"),
+    (
+        "hosts.unconfirmed",
+        Kind::Count,
+        "leases that no DHCPv6 server confirmed, or that one refused",
+    ),
+    ("hosts.icmp_errors", Kind::Count, "errors of ICMP that hosts received"),
 ];
 
 const HOSTS_SPREADS: &[(&str, &str)] = &[
     ("offer", "from a host's first DISCOVER to its offer"),
     ("dora", "from a host's first DISCOVER to its address"),
     ("echo_rtt", "from a host's echo request to the reply"),
+    ("resolve", "from a host's question to a DNS server to the answer"),
+    ("confirm", "from a host's first Confirm of DHCPv6 to the reply"),
 ];
 
 const STATISTICS: &[&str] = &["min", "mean", "stddev", "p50", "p90", "p95", "p99", "p999", "max"];
@@ -903,6 +915,22 @@ fn hosts_value(name: &str, group: &HostsReport) -> Option<f64> {
         "hosts.ignored" => count(group.ignored.values().sum()),
         "hosts.conflicts" => count(group.arp.conflicts),
         "hosts.echo_lost" => count(group.echo.lost),
+        "hosts.dns_nxdomain" => count(group.dns.as_ref()?.nxdomain),
+        "hosts.dns_failed" => {
+            let dns = group.dns.as_ref()?;
+            count(dns.failed.values().sum::<u64>() + dns.truncated)
+        }
+        "hosts.dns_timeouts" => count(group.dns.as_ref()?.timeouts),
+        "hosts.neighbors" => {
+            let lldp = group.lldp.as_ref().map(|of| of.neighbors.len());
+            let cdp = group.cdp.as_ref().map(|of| of.neighbors.len());
+            (lldp.is_some() || cdp.is_some()).then(|| (lldp.unwrap_or(0) + cdp.unwrap_or(0)) as f64)
+        }
+        "hosts.unconfirmed" => {
+            let dhcp = group.ipv6.as_ref()?.dhcp.as_ref()?;
+            count(dhcp.unconfirmed + dhcp.refused)
+        }
+        "hosts.icmp_errors" => count(group.echo.errors.values().sum()),
         _ => unreachable!("{name} is in HOSTS_TERMS and has no value"),
     }
 }
@@ -912,6 +940,8 @@ fn hosts_spread<'a>(spread: &str, group: &'a HostsReport) -> Option<&'a Distribu
         "offer" => group.offer_ns.as_ref(),
         "dora" => group.dora_ns.as_ref(),
         "echo_rtt" => group.echo.rtt_ns.as_ref(),
+        "resolve" => group.dns.as_ref()?.time_ns.as_ref(),
+        "confirm" => group.ipv6.as_ref()?.dhcp.as_ref()?.confirm_ns.as_ref(),
         _ => unreachable!("{spread} is in HOSTS_SPREADS and has no value"),
     }
 }

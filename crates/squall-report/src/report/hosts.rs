@@ -57,6 +57,14 @@ pub struct HostsReport {
     pub querier: Option<QuerierReport>,
     /// Announcements and neighbors, if hosts have LLDP.
     pub lldp: Option<HostLldpReport>,
+    /// Announcements and neighbors, if hosts have CDP.
+    pub cdp: Option<HostCdpReport>,
+    /// Questions to DNS servers, if hosts ask for names.
+    pub dns: Option<HostDnsReport>,
+    /// Answers, if hosts are DNS servers.
+    pub dns_server: Option<HostDnsServerReport>,
+    /// Names of multicast DNS, if hosts have them.
+    pub mdns: Option<HostMdnsReport>,
     /// 802.1X, if hosts authenticate.
     pub auth: Option<HostAuthReport>,
 }
@@ -129,10 +137,17 @@ pub struct HostDhcp6Report {
     /// Leases that were extended, and leases that ended.
     pub renewed: u64,
     pub expired: u64,
+    /// Times that no server confirmed leases after the link of a host had failed (`link_flap`), and
+    /// times that a server refused.
+    pub unconfirmed: u64,
+    pub refused: u64,
     /// Time from a host's first message to the offer that it took, and to the leases that it may
     /// use.
     pub advertise_ns: Option<Distribution>,
     pub lease_ns: Option<Distribution>,
+    /// Time from a host's first Confirm, or Rebind, after its link had failed, to the reply that
+    /// confirms its leases.
+    pub confirm_ns: Option<Distribution>,
 }
 
 /// ARP packets of hosts (RFC 826, RFC 5227).
@@ -162,6 +177,10 @@ pub struct HostEchoReport {
     pub lost: u64,
     /// Hosts that sent none, because the next hop did not answer ARP.
     pub unresolved: u64,
+    /// Errors of ICMP that hosts received, by type: `unreachable`, `time_exceeded`,
+    /// `parameter_problem`, `too_big`, `redirect`; and those that they sent (`icmp_errors`).
+    pub errors: BTreeMap<String, u64>,
+    pub errors_sent: u64,
     pub rtt_ns: Option<Distribution>,
 }
 
@@ -267,6 +286,91 @@ pub struct LldpNeighborReport {
     pub system: String,
 }
 
+/// CDP of hosts, Cisco's discovery protocol.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostCdpReport {
+    /// Announcements that hosts sent, and of these, the ones of their end.
+    pub sent: u64,
+    pub shutdowns: u64,
+    pub received: u64,
+    /// Received announcements that were ignored, by reason.
+    pub ignored: BTreeMap<String, u64>,
+    /// Neighbors at the end, at most 1000.
+    pub neighbors: Vec<CdpNeighborReport>,
+    /// Neighbors whose time to live ended, and neighbors that announced their end.
+    pub aged: u64,
+    pub ended: u64,
+}
+
+/// A neighbor that announces itself by CDP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CdpNeighborReport {
+    pub device: String,
+    pub port: String,
+    /// May be empty.
+    pub platform: String,
+}
+
+/// Questions of hosts to DNS servers (RFC 1035).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostDnsReport {
+    /// Questions, and messages, of which `retransmissions` repeated a question.
+    pub asked: u64,
+    pub sent: u64,
+    pub retransmissions: u64,
+    /// Answers with addresses, answers without, and names that do not exist (NXDOMAIN).
+    pub answered: u64,
+    pub empty: u64,
+    pub nxdomain: u64,
+    /// Errors of servers: `format_error`, `server_failure`, `not_implemented`, `refused`, `other`.
+    pub failed: BTreeMap<String, u64>,
+    /// Answers that did not fit into a datagram; hosts do not ask over TCP.
+    pub truncated: u64,
+    /// Questions without an answer.
+    pub timeouts: u64,
+    /// Messages that did not leave: no server was known or in reach, or the next hop had no MAC
+    /// address.
+    pub no_server: u64,
+    pub unresolved: u64,
+    /// Messages that were ignored, by reason, such as `wrong_server` or `wrong_question`.
+    pub ignored: BTreeMap<String, u64>,
+    /// Time from a question's first message to its answer, of any kind.
+    pub time_ns: Option<Distribution>,
+}
+
+/// Answers of hosts that are DNS servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HostDnsServerReport {
+    pub queries: u64,
+    /// Responses with addresses, without, for names that do not exist, and to queries of another
+    /// class or operation.
+    pub answered: u64,
+    pub empty: u64,
+    pub nxdomain: u64,
+    pub not_implemented: u64,
+    /// Queries that were ignored, by reason.
+    pub ignored: BTreeMap<String, u64>,
+}
+
+/// Names of hosts in multicast DNS (RFC 6762).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HostMdnsReport {
+    /// Hosts that had their name at the end, or gave it up then.
+    pub owned: u64,
+    pub probes: u64,
+    pub announcements: u64,
+    /// Questions that hosts answered, by multicast and by unicast.
+    pub answered: u64,
+    pub unicast: u64,
+    /// Names that other hosts had, and ties between probes that hosts lost.
+    pub conflicts: u64,
+    pub ties: u64,
+    /// Announcements of the end.
+    pub goodbyes: u64,
+    /// Messages that were ignored, by reason.
+    pub ignored: BTreeMap<String, u64>,
+}
+
 /// 802.1X of hosts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostAuthReport {
@@ -279,7 +383,10 @@ pub struct HostAuthReport {
     /// Failures and timeouts after which a host may try again.
     pub refused: u64,
     pub timed_out: u64,
-    /// Frames that hosts sent, by kind: `start`, `identity`, `md5`, `nak`, `notification`, `logoff`.
+    /// Reasons of these failures.
+    pub reasons: BTreeMap<String, u64>,
+    /// Frames that hosts sent, by kind: `start`, `identity`, `nak`, `notification`, `logoff`,
+    /// and by method: `md5`, `tls`, `peap`, `ttls`.
     pub sent: BTreeMap<String, u64>,
     /// Received frames that were ignored, by reason.
     pub ignored: BTreeMap<String, u64>,
@@ -290,15 +397,20 @@ pub struct HostAuthReport {
 impl HostsReport {
     pub(super) fn distributions_mut(&mut self) -> impl Iterator<Item = &mut Option<Distribution>> {
         let ipv6 = self.ipv6.iter_mut().flat_map(|ipv6| {
-            let dhcp = ipv6.dhcp.iter_mut().flat_map(|of| [&mut of.advertise_ns, &mut of.lease_ns]);
+            let dhcp = ipv6
+                .dhcp
+                .iter_mut()
+                .flat_map(|of| [&mut of.advertise_ns, &mut of.lease_ns, &mut of.confirm_ns]);
             [&mut ipv6.router_ns, &mut ipv6.address_ns].into_iter().chain(dhcp)
         });
         let groups = self.multicast.iter_mut().flat_map(|of| [&mut of.join_ns, &mut of.leave_ns]);
         let auth = self.auth.iter_mut().map(|of| &mut of.time_ns);
+        let dns = self.dns.iter_mut().map(|of| &mut of.time_ns);
         [&mut self.offer_ns, &mut self.dora_ns, &mut self.echo.rtt_ns]
             .into_iter()
             .chain(ipv6)
             .chain(groups)
             .chain(auth)
+            .chain(dns)
     }
 }

@@ -3,6 +3,7 @@
 mod conversations;
 mod extract;
 mod files;
+mod hosts;
 mod info;
 mod openapi;
 pub mod ports;
@@ -30,6 +31,7 @@ pub fn routes() -> Routes {
         .and(runs::routes())
         .and(trials::routes())
         .and(conversations::routes())
+        .and(hosts::routes())
         .and(files::routes())
         .and(watch::routes())
         .and(metrics::routes())

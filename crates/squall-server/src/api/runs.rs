@@ -772,7 +772,7 @@ pub fn known(id: &str, row: Option<RunRow>) -> Result<RunRow, Refusal> {
 }
 
 /// Finds a live run and renews its own lease.
-fn live(service: &Service, id: &str) -> Result<Arc<Live>, Refusal> {
+pub fn live(service: &Service, id: &str) -> Result<Arc<Live>, Refusal> {
     match service.runs.get(id) {
         Some(live) => {
             service.renew_own_lease(&live);

@@ -58,7 +58,14 @@ fn wire(value: &Value, faults: &str) -> Result<Vec<Found>, String> {
     let ports = [format!("loop:wire-{number},virtual,max_frame=9018{faults}")];
     let tunables = BTreeMap::new();
     let path = Path::new("wire.json");
-    let file = File { path, library: None, tunables: &tunables, ports: &ports, headers: false };
+    let file = File {
+        path,
+        library: None,
+        tunables: &tunables,
+        ports: &ports,
+        headers: false,
+        clusters: None,
+    };
     let scratch = Scratch::new().map_err(|error| error.to_string())?;
     let out = scratch.0.join("wire.pcap");
     let options = RunOptions {

@@ -18,9 +18,12 @@ use squall_units::{Rate, RateUnit};
 use super::{
     Answer, DEFAULT, DEFAULT_DESTINATION, Method, Owner, Refusal, Server, counters,
     counters::{Rates, Side},
+    fragments::{Fragments, Part},
     id_of,
     open::FlowSnapshots,
     playing::Playing,
+    topology::Topology,
+    tunnels::Tunnels,
 };
 use crate::{
     Astf, FlowMode, FlowSetting,
@@ -32,8 +35,6 @@ use crate::{
 
 /// Highest API version that clients may ask for.
 const API: (u64, u64) = (2, 3);
-/// Maximum octets of a profile's text.
-const LARGEST: usize = 64 << 20;
 /// Clients poll a profile's state at this interval or longer, and miss a shorter state.
 const NOTICED: Duration = Duration::from_millis(100);
 /// Default source ports per client.
@@ -84,6 +85,9 @@ pub struct FlowServer {
     pub latency: Option<Latency>,
     /// Senders whose frames are ignored, not matched to flows.
     pub ignored: Ignored,
+    /// Virtual interfaces and gateways of clients.
+    pub topology: Topology,
+    pub tunnels: Tunnels,
     /// Client states that were requested but not fetched yet.
     pub clients: Option<Value>,
 }
@@ -97,10 +101,7 @@ impl FlowServer {
 /// A profile that a client has sent.
 pub struct Loaded {
     pub state: State,
-    /// Fragments received so far.
-    text: String,
-    /// Hash of the whole text, as the client sent it.
-    md5: Option<String>,
+    fragments: Fragments,
     pub astf: Option<Astf>,
     /// When the profile is removed.
     gone: Option<Instant>,
@@ -122,8 +123,7 @@ impl Default for Loaded {
     fn default() -> Self {
         Self {
             state: State::Idle,
-            text: String::new(),
-            md5: None,
+            fragments: Fragments::default(),
             astf: None,
             gone: None,
             epoch: 0,
@@ -229,8 +229,8 @@ pub const METHODS: &[(&str, Method)] = &[
     ("get_flow_info", |s, _, p| s.flow_info(p)),
     ("get_latency_stats", |s, _, _| Ok(s.latency_stats())),
     ("get_traffic_dist", |s, _, p| s.traffic_dist(p)),
-    ("topo_get", |_, _, _| Ok(json!({ "topo_data": {} }))),
-    ("tunnel_topo_get", |_, _, _| Ok(json!({ "tunnel_topo_data": "{}" }))),
+    ("topo_get", |s, _, _| Ok(s.topology_get())),
+    ("tunnel_topo_get", |s, _, _| Ok(s.tunnels_get())),
     ("get_ignored_macs", |s, _, _| s.ignored_macs()),
     ("get_ignored_ips", |s, _, _| s.ignored_ips()),
     ("set_ignored_macs", |s, _, p| s.ignore_macs(p)),
@@ -238,9 +238,10 @@ pub const METHODS: &[(&str, Method)] = &[
     ("enable_disable_client", |s, _, p| s.enable_clients(p)),
     ("get_clients_info_start", |s, _, p| s.ask_clients(p)),
     ("get_clients_info_pull", |s, _, _| s.pull_clients()),
-    ("is_tunnel_supported", |_, _, _| {
-        Ok(json!({ "is_tunnel_supported": false, "error_msg": NO_TUNNELS }))
-    }),
+    // The client sends these without its handler.
+    ("activate_tunnel_mode", |s, _, p| s.activate_tunnels(p)),
+    ("update_tunnel_client", |s, _, p| s.update_tunnels(p)),
+    ("is_tunnel_supported", |_, _, _| Ok(json!({ "is_tunnel_supported": true, "error_msg": "" }))),
 ];
 
 /// Methods that need the handler of all ports; `acquire` only if it names no port.
@@ -262,27 +263,14 @@ pub const OWNED: &[(&str, Method)] = &[
     ("start_latency", |s, _, p| s.start_latency(p)),
     ("stop_latency", |s, _, _| s.stop_latency()),
     ("update_latency", |s, _, p| s.update_latency(p)),
-    ("topo_clear", |_, _, _| Ok(json!({}))),
-    ("tunnel_topo_clear", |_, _, _| Ok(json!({}))),
+    ("topo_clear", |s, _, _| s.topology_clear()),
+    ("topo_fragment", |s, _, p| s.topology_fragment(p)),
+    ("tunnel_topo_clear", |s, _, _| s.tunnels_clear()),
+    ("tunnel_topo_fragment", |s, _, p| s.tunnels_fragment(p)),
 ];
-
-/// Why there are no tunnels.
-const NO_TUNNELS: &str = "a tunnel for each client is not supported: the clients of a port have at \
-                          most one, gtp-u in wrap of a profile of Squall's";
 
 /// TRex methods that are not implemented, with the reason.
-pub const REFUSED: &[(&str, &str)] = &[
-    (
-        "topo_fragment",
-        "the clients of a port have one MAC address, VLAN and next hop: use set_vlan, set_l2 and \
-         set_l3 of the port, or wrap and gateway in a profile of Squall's",
-    ),
-    ("tunnel_topo_fragment", NO_TUNNELS),
-    ("activate_tunnel_mode", NO_TUNNELS),
-    ("update_tunnel_client", NO_TUNNELS),
-    ("enable_tpg", NO_TAGS),
-    ("disable_tpg", NO_TAGS),
-];
+pub const REFUSED: &[(&str, &str)] = &[("enable_tpg", NO_TAGS), ("disable_tpg", NO_TAGS)];
 
 /// Why there are no tagged packet groups of flows.
 const NO_TAGS: &str = "tagged packet groups are of streams: use the stateless mode";
@@ -436,9 +424,6 @@ impl Server {
 
     fn fragment(&mut self, params: &Params<'_>) -> Answer {
         let id = id_of(params).to_owned();
-        let fragment = params.text("fragment")?.to_owned();
-        let (first, last) = (params.flag("frag_first"), params.flag("frag_last"));
-        let md5 = params.get("md5").and_then(Value::as_str).map(str::to_owned);
         let Some(flows) = &mut self.flows else { return Ok(json!({})) };
         let profile = flows.profiles.entry(id.clone()).or_default();
         if profile.state == State::Delete {
@@ -449,24 +434,12 @@ impl Server {
         if !matches!(profile.state, State::Idle | State::Loaded) {
             return Err(Refusal::failed(format!("profile {id} is active: stop it first")));
         }
-        if first {
-            if md5.is_some() && md5 == profile.md5 && profile.astf.is_some() {
-                return Ok(json!({ "matches_loaded": true }));
-            }
-            profile.text.clear();
-            profile.astf = None;
-            profile.md5 = md5;
+        let part = profile.fragments.add(params, profile.astf.is_some())?;
+        if part == Part::Known {
+            return Ok(json!({ "matches_loaded": true }));
         }
-        if profile.text.len() + fragment.len() > LARGEST {
-            profile.text = String::new();
-            let text = format!("a profile of more than {LARGEST} octets");
-            return Err(Refusal::parameters(text));
-        }
-        profile.text.push_str(&fragment);
-        if !last {
-            return Ok(json!({}));
-        }
-        let text = std::mem::take(&mut profile.text);
+        profile.astf = None;
+        let Part::Whole(text) = part else { return Ok(json!({})) };
         let value: Value = serde_json::from_str(&text)
             .map_err(|error| Refusal::failed(format!("the profile is no JSON: {error}")))?;
         let astf = Astf::read(&value)?;
@@ -485,7 +458,7 @@ impl Server {
             return Err(Refusal::failed(format!("profile {id} is active: stop it first")));
         }
         profile.astf = None;
-        profile.md5 = None;
+        profile.fragments = Fragments::default();
         profile.gone = Some(Instant::now() + NOTICED);
         self.set_state(&id, State::Delete, None);
         Ok(json!({}))
@@ -730,7 +703,11 @@ impl Server {
             let next_hop =
                 (!alone || of.destination != DEFAULT_DESTINATION).then_some(of.destination);
             let vlan = of.vlan.first().map(|id| *id as u16);
-            Some(FlowPort { port, mac: Some(of.info.mac), next_hop, vlan })
+            let topology = self.flows.as_ref().map(|server| &server.topology);
+            let interfaces = topology.map(|topology| topology.interfaces(port, vlan));
+            let of_topology = interfaces.into_iter().flatten();
+            let interfaces = of_topology.chain(self.reserved(port, vlan)).collect();
+            Some(FlowPort { port, mac: Some(of.info.mac), next_hop, vlan, interfaces })
         };
         let first = (0..self.ports.len()).step_by(2);
         first.map(|port| FlowPair { clients: end(port), servers: end(port + 1) }).collect()

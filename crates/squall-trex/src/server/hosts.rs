@@ -95,7 +95,7 @@ struct OfPort {
 }
 
 impl speaking::Hosts for OfPort {
-    fn handle(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
+    fn handle(&mut self, _: Nanos, (frame, _): (&[u8], bool), out: &mut Vec<Vec<u8>>) {
         let before = out.len();
         // A host ignores frames for others, and those with other tags.
         out.extend(self.hosts.iter().filter_map(|host| host.handle(frame).reply));

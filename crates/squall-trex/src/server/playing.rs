@@ -231,8 +231,9 @@ impl Server {
         let profile = flow_profile(&self.traffic.places(), flows, streams);
         let threads = self.flow_threads();
         self.traffic.play(self.start.as_mut(), profile, threads)?;
-        // This takes effect before the first flow begins, because workers synchronize their start.
-        self.ignore_in_run()
+        // These take effect before the first flow begins, because workers synchronize their start.
+        self.ignore_in_run()?;
+        self.tunnels_in_run()
     }
 
     /// Changes the run to the flows that are active now.

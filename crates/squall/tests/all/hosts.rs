@@ -74,6 +74,23 @@ fn hosts_without_a_server_fail_and_the_run_ends() {
 }
 
 #[test]
+fn hosts_choose_link_local_addresses_that_differ_on_both_ends() {
+    let hosts = |name, port| {
+        format!(
+            "[[host]]\nname = \"{name}\"\nport = \"{port}\"\ncount = 200\nipv4 = \"link-local\"\n"
+        )
+    };
+    let groups = hosts("clients", "C") + &hosts("server", "S");
+    let report = run("chosen", "duration = \"12 s\"", &groups);
+    for name in ["clients", "server"] {
+        let group = group(&report, name);
+        assert_eq!(group.states, [("bound".to_owned(), 200)].into());
+        assert!(group.arp.probes >= 600, "three for each address: {:?}", group.arp);
+        assert_eq!(group.failed, [].into());
+    }
+}
+
+#[test]
 fn a_run_of_hosts_lasts_until_its_end_and_not_until_their_last_frame() {
     let port = format!("loop:lasts-{}", std::process::id());
     let text = format!(
@@ -440,6 +457,19 @@ fn speakers_on_both_ends_list_each_other() {
     // 4 at the start, one after 30 s, and the end.
     assert_eq!((of("left").sent / 3 >= 5, of("left").shutdowns), (true, 3));
     assert!(of("right").received >= 15);
+}
+
+#[test]
+fn hosts_ask_the_server_on_the_other_end_for_names() {
+    let keys = "count = 20\nresolve = [\"www{}.test\", \"none\"]\nresolve_rate = 1000\nresolve_count = 4\n";
+    let clients = clients(&format!("{keys}dns_server = \"10.0.0.1\""));
+    let report = run("names", "", &(clients + &server("answers = \"*.test=10.0.0.9\"")));
+    let dns = group(&report, "clients").dns.clone().unwrap();
+    assert_eq!((dns.asked, dns.answered, dns.nxdomain, dns.timeouts), (80, 40, 40, 0), "{dns:?}");
+    assert_eq!(dns.time_ns.unwrap().count, 80);
+    let served = group(&report, "server").dns_server.clone().unwrap();
+    assert_eq!((served.queries, served.answered, served.nxdomain), (80, 40, 40));
+    assert!(report.verdict.valid, "{:?}", report.verdict);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod exact;
 mod examples;
 mod golden;
 mod hosts;
+mod interfaces;
 mod mistakes;
 mod nodes;
 mod replay;

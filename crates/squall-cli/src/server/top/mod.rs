@@ -15,9 +15,10 @@ use std::{
 use serde_json::Value;
 use squall::Error;
 use squall_report::render::{LiveMode, Screen};
-use squall_server::{Client, ClientEvent, Verify, WatchEvent};
+use squall_server::{Client, ClientEvent, WatchEvent};
 use squall_units::Nanos;
 
+use super::daemon::{Access, HERE};
 use crate::drive::Signals;
 use keys::Keys;
 use picture::Picture;
@@ -47,18 +48,10 @@ If the output is not a terminal, it prints JSON. Watching does not keep a lease.
 pub struct Args {
     /// Watch the daemon at https://HOST[:PORT], at http://... (one that is --plain), or at
     /// unix:PATH on this machine
-    #[arg(value_name = "URL", default_value = "https://127.0.0.1:8443")]
+    #[arg(value_name = "URL", default_value = HERE)]
     url: String,
-    /// Use this token [default: SQUALL_TOKEN, or, for a daemon on this machine, the one in its
-    /// folder, if it can be read]
-    #[arg(long, value_name = "TOKEN")]
-    token: Option<String>,
-    /// Check the daemon's certificate: sha256:AB:CD... by this fingerprint, FILE by these
-    /// certificates (PEM), true by the system's authorities only, false not at all [default: by the
-    /// one in the folder of a daemon on this machine, or by the system's authorities; otherwise it
-    /// is trusted when first seen, and must stay the same from then on]
-    #[arg(long, value_name = "sha256:...|FILE|true|false")]
-    verify: Option<Verify>,
+    #[command(flatten)]
+    access: Access,
     /// Update at this interval
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_every)]
     every: Nanos,
@@ -97,11 +90,7 @@ pub fn top(args: &Args) -> Result<ExitCode, Error> {
         && io::stdout().is_terminal()
         && (args.once || io::stdin().is_terminal())
         && LiveMode::detect(false) == LiveMode::Terminal;
-    let token = args
-        .token
-        .clone()
-        .or_else(|| std::env::var("SQUALL_TOKEN").ok().filter(|token| !token.is_empty()));
-    let client = Client::new(&args.url, token, args.verify.as_ref().unwrap_or(&Verify::Known))?;
+    let client = args.access.client(&args.url)?;
     let signals = Signals::catch()?;
     let mut picture = Picture::default();
     // Report an unreachable daemon or a wrong token before taking over the screen.

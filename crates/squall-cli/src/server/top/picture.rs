@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use squall_report::render::{PortRow, StreamRow};
-use squall_server::{RunRow, RunState, WatchEvent, WatchedPort, WatchedSource, WatchedStream};
+use squall_server::{
+    RunRow, RunState, WatchEvent, WatchedHosts, WatchedPort, WatchedSource, WatchedStream,
+};
 
 /// Maximum number of ended runs to show.
 const OVER: usize = 3;
@@ -25,6 +27,7 @@ pub struct Seen {
     ports: Vec<(String, WatchedPort)>,
     streams: Vec<(String, WatchedStream)>,
     sources: Vec<WatchedSource>,
+    pub hosts: Vec<WatchedHosts>,
 }
 
 impl Picture {
@@ -48,9 +51,9 @@ impl Picture {
                         streams.into_iter().map(|name| (name, WatchedStream::default())).collect();
                 }
             }
-            WatchEvent::Sample { run, t_s, ports, streams, sources } => {
+            WatchEvent::Sample { run, t_s, ports, streams, sources, hosts } => {
                 if let Some(seen) = self.find(&run) {
-                    (seen.t_s, seen.sources) = (Some(t_s), sources);
+                    (seen.t_s, seen.sources, seen.hosts) = (Some(t_s), sources, hosts);
                     seen.row.elapsed_s = t_s;
                     ports
                         .into_iter()
@@ -81,8 +84,9 @@ impl Picture {
                 false
             }
             None => {
-                let (ports, streams, sources) = (Vec::new(), Vec::new(), Vec::new());
-                self.runs.push(Seen { row, t_s: None, ports, streams, sources });
+                let (ports, streams) = (Vec::new(), Vec::new());
+                let (sources, hosts) = (Vec::new(), Vec::new());
+                self.runs.push(Seen { row, t_s: None, ports, streams, sources, hosts });
                 !over
             }
         };
@@ -163,6 +167,8 @@ impl Picture {
                 })
             };
             run["sources"] = seen.sources.iter().map(source).collect();
+            let hosts = |(name, hosts, started, states, ipv6): &WatchedHosts| json!({ "name": name, "hosts": hosts, "started": started, "states": states, "ipv6": ipv6 });
+            run["hosts"] = seen.hosts.iter().map(hosts).collect();
             run["streams"] = seen.streams.iter().map(|(name, row)| stream(name, row)).collect();
             run
         };

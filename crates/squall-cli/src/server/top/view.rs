@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use squall_report::render::{Overview, RunLine, Selected, Tone, human};
-use squall_server::{RunRow, RunState, WatchedSource};
+use squall_server::{RunRow, RunState, WatchedHosts, WatchedSource};
 
 use super::{
     keys::Key,
@@ -129,6 +129,7 @@ impl View {
         if let Some(error) = seen.and_then(|seen| seen.row.error.as_ref()) {
             foot.push((Tone::Fault, error.lines().next().unwrap_or_default().to_owned()));
         }
+        foot.extend(seen.into_iter().flat_map(|seen| &seen.hosts).take(NAMED).map(hosts_line));
         foot.extend(seen.into_iter().flat_map(Seen::lagging).take(NAMED).map(lag_line));
         if let Some((tone, text)) = &self.message {
             foot.extend(text.lines().map(|line| (*tone, line.to_owned())));
@@ -262,6 +263,19 @@ impl View {
     }
 }
 
+/// Line for a group of hosts, with its hosts by state.
+fn hosts_line((name, hosts, started, states, ipv6): &WatchedHosts) -> (Tone, String) {
+    let (hosts, started) = (human::count(*hosts), human::count(*started));
+    let states: Vec<_> =
+        states.iter().map(|(state, count)| format!("{state} {}", human::count(*count))).collect();
+    let family = if *ipv6 { "IPv6 " } else { "" };
+    let states = match states.is_empty() {
+        true => String::new(),
+        false => format!("; {family}{}", states.join(", ")),
+    };
+    (Tone::Plain, format!("hosts {name}: {started} of {hosts} started{states}"))
+}
+
 /// Line for a lagging source, with the number due and the number sent.
 fn lag_line((name, unit, due, sent, lag_s, _): &WatchedSource) -> (Tone, String) {
     let (due, sent) = (*due, *sent);
@@ -323,6 +337,19 @@ mod tests {
         assert_eq!(press(Key::Char('+')), None, "a port has no rate");
         assert_eq!(press(Key::Char('p')).unwrap().0, "r-1/pause");
         assert!(view.overview("u", &picture, None, true).selected == Some(Selected::Port(1)));
+    }
+
+    #[test]
+    fn hosts_are_shown_by_their_state() {
+        let (mut view, mut picture) = (View::default(), picture());
+        picture.apply(event(
+            r#"{"type":"sample","run":"r-1","t_s":2,"ports":[],"streams":[],
+                "hosts":[["web",1000,12,{"bound":10,"selecting":2},false],["six",5,5,{"bound":5},true]]}"#,
+        ));
+        let foot = view.overview("u", &picture, None, false).foot;
+        let texts: Vec<_> = foot.iter().map(|(_, text)| text.as_str()).collect();
+        let web = "hosts web: 12 of 1,000 started; bound 10, selecting 2";
+        assert_eq!(texts, [web, "hosts six: 5 of 5 started; IPv6 bound 5"]);
     }
 
     #[test]

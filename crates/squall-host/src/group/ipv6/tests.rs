@@ -206,6 +206,32 @@ fn hosts_answer_solicitations_and_echo_requests_for_their_addresses_alone() {
 }
 
 #[test]
+fn datagrams_to_closed_ports_get_errors_of_icmpv6() {
+    let group = GroupSettings { icmp_errors: true, ..fixed(1, 1, "2001:db8::1") };
+    let mut link = Link::of([group]);
+    link.run(None);
+    let source: Ipv6Addr = "2001:db8::9".parse().unwrap();
+    let own = link.groups[0].ipv6_address(0).unwrap();
+    let mut datagram = vec![0x60, 0, 0, 0, 0, 8, 17, 64];
+    datagram.extend(source.octets());
+    datagram.extend(own.octets());
+    datagram.extend([0x12, 0x34, 0, 9, 0, 8, 0, 0]);
+    let peer = crate::Host { mac: MacAddr([2, 0, 0, 9, 9, 9]), ..Default::default() };
+    let frame = peer.frame(link.groups[0].mac(0), IPV6, &datagram);
+    let (now, mut out) = (link.now, FrameQueue::default());
+    link.groups[0].receive(now, (&frame, false), &mut out);
+    let error = IcmpError::parse(&out.first().unwrap().0[14..]).unwrap();
+    assert_eq!((error.word, error.code), ("unreachable", 4));
+    let error = out.first().unwrap().0[14..].to_vec();
+    assert_eq!(link.of_group(0).echo.errors_sent, 1);
+    // An error is no reason for another one.
+    let frame = peer.frame(link.groups[0].mac(0), IPV6, &error);
+    out = FrameQueue::default();
+    link.groups[0].receive(now, (&frame, false), &mut out);
+    assert!(out.is_empty());
+}
+
+#[test]
 fn hosts_ping_through_the_router_that_has_advertised_itself() {
     let ping = PingSettings { target: None, rate: 100, count: 3, timeout: seconds(1.0) };
     let group = GroupSettings { ping: Some(ping), ..slaac(5) };
@@ -344,6 +370,41 @@ fn a_release_that_is_lost_is_repeated() {
     link.stop();
     assert_eq!(of(&link, 0).dhcp.unwrap().sent["release"], 12, "four times each");
     assert_eq!(in_state(&link, Ipv6State::Released), 3);
+}
+
+#[test]
+fn after_a_failure_of_the_link_leases_are_confirmed_or_kept() {
+    let dhcp = Dhcp6Settings { flap: Some(seconds(60.0)), ..first_offer() };
+    let mut link = Link::of([clients(20, dhcp), server(20)]);
+    link.run(Some(BEGIN + seconds(130.0)));
+    let (counted, served) = (of(&link, 0).dhcp.unwrap(), of(&link, 1).server.unwrap().0);
+    assert_eq!((counted.sent["confirm"], served.confirms), (40, 40));
+    assert_eq!((counted.confirm.count(), counted.unconfirmed, counted.refused), (40, 0, 0));
+    link.groups.pop();
+    link.run(Some(BEGIN + seconds(200.0)));
+    let counted = of(&link, 0).dhcp.unwrap();
+    assert_eq!((counted.unconfirmed, counted.bound), (20, 20));
+    assert_eq!(in_state(&link, Ipv6State::Bound), 20, "they keep their addresses");
+}
+
+#[test]
+fn addresses_of_another_link_are_given_up_after_a_failure_of_the_link() {
+    let dhcp = Dhcp6Settings { flap: Some(seconds(60.0)), ..first_offer() };
+    let mut link = Link::of([clients(5, dhcp), server(20)]);
+    link.run(Some(BEGIN + seconds(30.0)));
+    let begin = link.now;
+    // The hosts are now at the link of another server.
+    let mut other = server(20);
+    let server = other.ipv6.as_mut().unwrap().server.as_mut().unwrap();
+    server.first = "2001:db8:2::1:0".parse().unwrap();
+    server.prefixes = None;
+    link.groups[1] = HostGroup::new(other, begin);
+    link.run(Some(BEGIN + seconds(90.0)));
+    let counted = of(&link, 0).dhcp.unwrap();
+    assert_eq!((counted.refused, counted.bound), (5, 10));
+    let net: Ipv6Addr = "2001:db8:2::".parse().unwrap();
+    let moved = |address: &Ipv6Addr| masked(*address, 64) == net;
+    assert_eq!(addresses(&link).iter().filter(|address| moved(address)).count(), 5);
 }
 
 #[test]

@@ -7,6 +7,8 @@ pub struct TlsSettings {
     /// The name that clients request (SNI) and that the generated certificate contains; an address
     /// is not sent. `None`: the server's address.
     pub server_name: Option<String>,
+    /// Whether clients that verify the server accept a certificate for any name.
+    pub any_name: bool,
     /// Protocols that are offered or accepted, in order of preference (ALPN).
     pub alpn: Vec<String>,
     /// PEM: certificate authorities with which clients verify the server.
@@ -36,4 +38,13 @@ pub enum TlsVersion {
 pub struct TlsSettingsError {
     pub setting: &'static str,
     pub text: String,
+}
+
+impl TlsSettingsError {
+    /// The error of a build without TLS.
+    pub fn unsupported() -> Self {
+        let text = "this build does not support TLS\n  try a build with the feature: cargo build \
+                    --release -p squall-cli --features tls";
+        Self { setting: "", text: text.into() }
+    }
 }

@@ -1,0 +1,196 @@
+//! Speakers that announce a host to its neighbors, and the table of the neighbors that others
+//! announce, for LLDP and CDP.
+
+use std::collections::BTreeMap;
+
+use squall_units::Nanos;
+
+/// When a speaker sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpeakerTimers {
+    pub interval: Nanos,
+    /// Announcements that a new speaker sends `fast_interval` apart.
+    pub fast: u8,
+    pub fast_interval: Nanos,
+}
+
+/// The transmit state machine of one host (IEEE 802.1AB-2016 section 9.2.8). CDP has no published
+/// one, and uses the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Speaker {
+    due: Option<Nanos>,
+    /// Announcements that are still sent at the fast interval.
+    fast: u8,
+}
+
+impl Speaker {
+    /// The first announcement is due now.
+    pub fn start(&mut self, now: Nanos, timers: &SpeakerTimers) {
+        *self = Self { due: Some(now), fast: timers.fast };
+    }
+
+    pub fn due(&self) -> Option<Nanos> {
+        self.due
+    }
+
+    /// Whether the host sends an announcement now, with the normal time to live.
+    pub fn timer(&mut self, now: Nanos, timers: &SpeakerTimers) -> bool {
+        let Some(due) = self.due.filter(|due| *due <= now) else { return false };
+        let interval = if self.fast > 1 { timers.fast_interval } else { timers.interval };
+        self.fast = self.fast.saturating_sub(1);
+        // A late call does not delay the following ones, unless a whole interval was missed.
+        self.due = Some(if due + interval > now { due + interval } else { now + interval });
+        true
+    }
+
+    /// A new neighbor appeared: it gets announcements at the fast interval (section 9.2.5.11).
+    pub fn speed_up(&mut self, now: Nanos, timers: &SpeakerTimers) {
+        if let Some(due) = self.due {
+            self.fast = timers.fast;
+            self.due = Some(due.min(now + timers.fast_interval));
+        }
+    }
+
+    /// Ends the speaker. Returns whether the host has to send an announcement with a time to live
+    /// of 0, which removes it from its neighbors' tables (section 9.2.5.23).
+    pub fn stop(&mut self) -> bool {
+        std::mem::take(self).due.is_some()
+    }
+}
+
+/// A received announcement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Announcement {
+    /// Chassis and port, as text; in CDP, the chassis is the device.
+    pub chassis: String,
+    pub port: String,
+    /// Seconds; 0: the neighbor ends.
+    pub ttl: u16,
+    /// System name; in CDP, the platform.
+    pub system: String,
+}
+
+/// Neighbors by chassis and port, with the ends of their times to live.
+#[derive(Clone, Debug, Default)]
+pub struct NeighborTable {
+    table: BTreeMap<(String, String), Neighbor>,
+    /// Announcements that found the table full, and neighbors whose time ended without a new one.
+    pub too_many: u64,
+    pub aged: u64,
+    /// Neighbors that announced their end.
+    pub ended: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Neighbor {
+    system: String,
+    until: Nanos,
+}
+
+/// Neighbors of a group of hosts at most.
+const MOST: usize = 4096;
+
+impl NeighborTable {
+    /// Returns whether the neighbor is new.
+    pub fn learn(&mut self, now: Nanos, from: Announcement) -> bool {
+        let key = (from.chassis, from.port);
+        if from.ttl == 0 {
+            self.ended += u64::from(self.table.remove(&key).is_some());
+            return false;
+        }
+        self.age(now);
+        let until = now + Nanos(u64::from(from.ttl) * Nanos::SECOND.0);
+        let neighbor = Neighbor { system: from.system, until };
+        if self.table.len() >= MOST && !self.table.contains_key(&key) {
+            self.too_many += 1;
+            return false;
+        }
+        self.table.insert(key, neighbor).is_none()
+    }
+
+    fn age(&mut self, now: Nanos) {
+        let before = self.table.len();
+        self.table.retain(|_, neighbor| now < neighbor.until);
+        self.aged += (before - self.table.len()) as u64;
+    }
+
+    /// Chassis, port and system name of each neighbor.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        self.table.iter().map(|((chassis, port), of)| (&chassis[..], &port[..], &of.system[..]))
+    }
+
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+}
+
+/// Text of a neighbor without what could change a terminal.
+pub(crate) fn printable(octets: &[u8]) -> String {
+    let text = String::from_utf8_lossy(octets);
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LldpSettings;
+
+    fn seconds(seconds: u64) -> Nanos {
+        Nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_speaker_announces_four_times_in_3_seconds_and_then_every_30() {
+        let timers = LldpSettings::default().timers;
+        let mut speaker = Speaker::default();
+        assert!(!speaker.timer(seconds(99), &timers) && !speaker.stop());
+        speaker.start(seconds(10), &timers);
+        let mut times = Vec::new();
+        for at in 0..130 {
+            if speaker.timer(seconds(at), &timers) {
+                times.push(at);
+            }
+        }
+        assert_eq!(times, [10, 11, 12, 13, 43, 73, 103]);
+        assert!(speaker.stop() && speaker.due().is_none());
+    }
+
+    #[test]
+    fn a_new_neighbor_gets_announcements_at_the_fast_interval() {
+        let timers = LldpSettings::default().timers;
+        let mut speaker = Speaker::default();
+        speaker.start(seconds(0), &timers);
+        (0..=3).for_each(|at| assert!(speaker.timer(seconds(at), &timers)));
+        assert_eq!(speaker.due(), Some(seconds(33)));
+        speaker.speed_up(seconds(10), &timers);
+        let times: Vec<u64> = (10..60).filter(|at| speaker.timer(seconds(*at), &timers)).collect();
+        assert_eq!(times, [11, 12, 13, 14, 44]);
+    }
+
+    #[test]
+    fn neighbors_end_with_their_time_to_live_or_their_announcement_of_it() {
+        let mut table = NeighborTable::default();
+        let from = |port: &str, ttl| Announcement {
+            chassis: "c".into(),
+            port: port.into(),
+            ttl,
+            system: String::new(),
+        };
+        assert!(table.learn(seconds(0), from("1", 10)));
+        assert!(!table.learn(seconds(5), from("1", 10)), "a repetition");
+        assert!(table.learn(seconds(5), from("2", 100)));
+        assert!(table.learn(seconds(15), from("3", 100)));
+        assert_eq!((table.len(), table.aged), (2, 1));
+        assert!(!table.learn(seconds(16), from("2", 0)));
+        assert!(!table.learn(seconds(16), from("2", 0)));
+        assert_eq!((table.len(), table.ended), (1, 1));
+        for port in 0..2 * MOST {
+            table.learn(seconds(16), from(&format!("p{port}"), 100));
+        }
+        assert_eq!((table.len(), table.too_many), (MOST, MOST as u64 + 1));
+    }
+}

@@ -1,0 +1,273 @@
+//! DHCP clients and servers of devices. Each is a group of one host, which the thread of its
+//! interface runs.
+
+use std::{
+    net::Ipv4Addr,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use squall_control::driving::lock;
+use squall_host::{
+    Addressing, ClientSettings, ConflictTimers, Datagram, DhcpTimers, FrameQueue, GroupSettings,
+    GroupStatistics, HostGroup, Ipv4View,
+};
+use squall_units::{MacAddr, Nanos};
+
+use crate::{DeviceInfo, DhcpServerInfo, Translated, VlanInfo};
+
+const IPV4: [u8; 2] = [8, 0];
+/// Time limit for releases to leave when protocols stop.
+const RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Time for servers of the same configuration to receive releases.
+const ON_THE_WAY: Duration = Duration::from_millis(20);
+
+/// A client or a server, by its name in the configuration.
+pub struct DhcpHost {
+    pub name: String,
+    /// Value of [`DeviceInfo::port`].
+    pub port: String,
+    is_server: bool,
+    /// Number of VLAN tags of its frames.
+    tags: usize,
+    state: Mutex<(HostGroup, FrameQueue)>,
+}
+
+/// A lease of a server.
+pub struct Lease {
+    pub client: MacAddr,
+    pub address: Ipv4Addr,
+    /// Remaining time in seconds.
+    pub left_s: u32,
+}
+
+/// The clients and servers of a configuration. `now` is their start.
+pub fn hosts(translated: &Translated, now: Nanos) -> Vec<Arc<DhcpHost>> {
+    let devices = &translated.devices;
+    let clients = devices.iter().filter_map(|device| {
+        let client = device.dhcpv4.as_ref()?;
+        let settings = GroupSettings {
+            addressing: Addressing::Dhcp(DhcpTimers::default()),
+            dhcp: ClientSettings { broadcast: client.broadcast, ..ClientSettings::default() },
+            release: true,
+            ..of_device(device)
+        };
+        Some(DhcpHost::new(&client.name, device, settings, now))
+    });
+    let servers = translated.dhcp_servers.iter().map(|server| {
+        let DhcpServerInfo { name, interface, settings, options } = server;
+        let device = &devices[*interface];
+        // The device itself answers ARP for the address.
+        let settings = GroupSettings {
+            addressing: Addressing::Static { first: settings.address, prefix: settings.prefix },
+            server: Some(settings.clone()),
+            dhcp: ClientSettings { options: options.clone(), ..ClientSettings::default() },
+            ..of_device(device)
+        };
+        DhcpHost::new(name, device, settings, now)
+    });
+    clients.chain(servers).map(Arc::new).collect()
+}
+
+fn of_device(device: &DeviceInfo) -> GroupSettings {
+    let tag = |vlan: &VlanInfo| (vlan.tpid, (u16::from(vlan.priority) << 13) | vlan.id);
+    let [_, _, a, b, c, d] = device.mac.0;
+    GroupSettings {
+        mac: device.mac,
+        tags: device.vlans.iter().map(tag).collect(),
+        conflict: ConflictTimers::SILENT,
+        seed: u32::from_be_bytes([a, b, c, d]).into(),
+        ..GroupSettings::default()
+    }
+}
+
+impl DhcpHost {
+    fn new(name: &str, device: &DeviceInfo, settings: GroupSettings, now: Nanos) -> Self {
+        let (is_server, tags) = (settings.server.is_some(), settings.tags.len());
+        let group = HostGroup::new(settings, now);
+        let state = Mutex::new((group, FrameQueue::default()));
+        let (name, port) = (name.to_owned(), device.port.clone());
+        Self { name, port, is_server, tags, state }
+    }
+
+    /// Handles a received frame. `partial`: see [`Datagram::parse`].
+    pub fn receive(&self, now: Nanos, (frame, partial): (&[u8], bool), out: &mut Vec<Vec<u8>>) {
+        // ARP and echo for the address of a server are those of its device.
+        if self.is_server && !self.is_dhcp(frame) {
+            return;
+        }
+        let mut state = lock(&self.state);
+        let (group, queue) = &mut *state;
+        group.receive(now, (frame, partial), queue);
+        drain(queue, out);
+    }
+
+    pub fn turn(&self, now: Nanos, out: &mut Vec<Vec<u8>>) {
+        let mut state = lock(&self.state);
+        let (group, queue) = &mut *state;
+        while group.advance(now, queue) {}
+        drain(queue, out);
+    }
+
+    fn is_dhcp(&self, frame: &[u8]) -> bool {
+        let packet = frame.get(12 + 4 * self.tags..).and_then(|rest| rest.strip_prefix(&IPV4));
+        packet.is_some_and(Datagram::is_dhcp)
+    }
+
+    pub fn statistics(&self) -> GroupStatistics {
+        lock(&self.state).0.statistics(false)
+    }
+
+    /// The client's address and lease, and the length of the lease in seconds.
+    pub fn lease(&self, now: Nanos) -> Option<(Ipv4View, Option<u32>)> {
+        let state = lock(&self.state);
+        let view = state.0.view(0, now)?.ipv4?;
+        Some((view, state.0.lease_seconds(0)))
+    }
+
+    /// The leases of the server, by address.
+    pub fn leases(&self, now: Nanos) -> Vec<Lease> {
+        let state = lock(&self.state);
+        let Some(server) = state.0.dhcp_server() else { return Vec::new() };
+        let lease = |(client, address, until): (MacAddr, Ipv4Addr, Nanos)| Lease {
+            client,
+            address,
+            left_s: (until.saturating_sub(now).0 / Nanos::SECOND.0) as u32,
+        };
+        let mut leases: Vec<_> =
+            server.leases().filter(|(_, _, until)| *until > now).map(lease).collect();
+        leases.sort_by_key(|lease| lease.address);
+        leases
+    }
+
+    fn stop(&self, now: Nanos) {
+        lock(&self.state).0.stop(now);
+    }
+
+    fn is_settled(&self) -> bool {
+        let state = lock(&self.state);
+        state.0.is_settled() && state.1.is_empty()
+    }
+}
+
+/// Gives the addresses of clients back, while the threads of their interfaces still run.
+pub fn release(hosts: &[Arc<DhcpHost>], now: Nanos) {
+    hosts.iter().for_each(|host| host.stop(now));
+    let end = Instant::now() + RELEASE_TIMEOUT;
+    while Instant::now() < end && !hosts.iter().all(|host| host.is_settled()) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    if !hosts.is_empty() {
+        std::thread::sleep(ON_THE_WAY);
+    }
+}
+
+fn drain(queue: &mut FrameQueue, out: &mut Vec<Vec<u8>>) {
+    while let Some((frame, _)) = queue.first() {
+        out.push(frame.to_vec());
+        queue.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Config, translate};
+
+    /// A client on `p1` and a server on `p2`.
+    fn devices() -> Translated {
+        let config = json!({
+            "ports": [
+                { "name": "p1", "location": "veth-a" }, { "name": "p2", "location": "veth-b" },
+            ],
+            "devices": [
+                { "name": "d1", "ethernets": [{
+                    "name": "e1", "connection": { "choice": "port_name", "port_name": "p1" },
+                    "mac": "02:00:00:00:00:01", "vlans": [{ "name": "v1", "id": 7 }],
+                    "dhcpv4_interfaces": [{ "name": "c1" }],
+                }] },
+                { "name": "d2",
+                  "ethernets": [{
+                    "name": "e2", "connection": { "choice": "port_name", "port_name": "p2" },
+                    "mac": "02:00:00:00:00:02", "vlans": [{ "name": "v2", "id": 7 }],
+                    "ipv4_addresses": [{
+                        "name": "i2", "address": "10.0.0.1", "gateway": "10.0.0.254", "prefix": 16,
+                    }],
+                  }],
+                  "dhcp_server": { "ipv4_interfaces": [{
+                    "name": "s1", "ipv4_name": "i2",
+                    "address_pools": [{
+                        "name": "pool", "start_address": "10.0.1.10", "count": 5,
+                        "prefix_length": 16, "lease_time": 600,
+                        "options": {
+                            "router_address": "10.0.0.1", "primary_dns_server": "10.0.0.53",
+                        },
+                    }],
+                  }] },
+                },
+            ],
+        });
+        translate(&Config::from_json(&config).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_client_gets_an_address_of_a_server_and_gives_it_back() {
+        let hosts = hosts(&devices(), Nanos(0));
+        let [client, server] = &hosts[..] else { panic!("two hosts") };
+        assert_eq!((client.port.as_str(), server.port.as_str()), ("p1", "p2"));
+        // Both send and receive until neither has more to send.
+        let exchange = |now: Nanos| loop {
+            let (mut there, mut back) = (Vec::new(), Vec::new());
+            client.turn(now, &mut there);
+            there.iter().for_each(|frame| server.receive(now, (frame, false), &mut back));
+            server.turn(now, &mut back);
+            let mut more = Vec::new();
+            back.iter().for_each(|frame| client.receive(now, (frame, false), &mut more));
+            more.iter().for_each(|frame| server.receive(now, (frame, false), &mut back));
+            back.iter().for_each(|frame| client.receive(now, (frame, false), &mut Vec::new()));
+            if there.is_empty() && back.is_empty() && more.is_empty() {
+                return;
+            }
+        };
+        exchange(Nanos(1));
+        let (view, seconds) = client.lease(Nanos(1)).unwrap();
+        assert_eq!(view.address, Some(([10, 0, 1, 10].into(), 16)));
+        assert_eq!(view.gateway.unwrap().0, Ipv4Addr::from([10, 0, 0, 1]));
+        assert_eq!((seconds, view.lease.unwrap()[0]), (Some(600), Nanos(300_000_000_001)));
+        let leases = server.leases(Nanos(1));
+        assert_eq!(leases.len(), 1);
+        let lease = &leases[0];
+        let client_mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        assert_eq!((lease.client, lease.left_s), (client_mac, 600));
+        assert_eq!(lease.address, Ipv4Addr::from([10, 0, 1, 10]));
+        let (counted, served) = (client.statistics(), server.statistics().server.unwrap().0);
+        assert_eq!((counted.sent["discover"], counted.received["ack"]), (1, 1));
+        assert_eq!((served.discovers, served.acks), (1, 1));
+
+        client.stop(Nanos(2));
+        exchange(Nanos(3));
+        assert!(client.is_settled());
+        assert!(server.leases(Nanos(3)).is_empty(), "the address was given back");
+        assert_eq!(server.statistics().server.unwrap().0.releases, 1);
+    }
+
+    #[test]
+    fn a_server_leaves_arp_to_its_device_and_hears_its_vlan_alone() {
+        let hosts = hosts(&devices(), Nanos(0));
+        let (client, server) = (&hosts[0], &hosts[1]);
+        let (mut sent, mut answers) = (Vec::new(), Vec::new());
+        client.turn(Nanos(1), &mut sent);
+        assert_eq!(&sent[0][12..16], &[0x81, 0, 0, 7]);
+        let mut other = sent[0].clone();
+        other[15] = 8;
+        server.receive(Nanos(1), (&other, false), &mut answers);
+        let mut arp = sent[0].clone();
+        arp[16..18].copy_from_slice(&[8, 6]);
+        server.receive(Nanos(1), (&arp, false), &mut answers);
+        assert!(answers.is_empty());
+        server.receive(Nanos(1), (&sent[0], false), &mut answers);
+        assert_eq!(answers.len(), 1, "an offer");
+    }
+}

@@ -1,0 +1,120 @@
+use super::*;
+use crate::{Neighbor, RouteRange};
+
+/// The reply of BIRD 2.0.12 to [`SHOW`], shortened.
+const REPLY: &str = "\
+2002-Name       Proto      Table      State  Since         Info
+1002-device1    Device     ---        up     11:57:14.013  \n\
+1006-
+1002-bfd1       BFD        ---        up     11:57:14.013  \n\
+1006-
+1002-bgp1       BGP        ---        up     11:57:14.962  Established   \n\
+1006-  BGP state:          Established
+     Neighbor address: 10.0.0.2
+     Neighbor AS:      65002
+   Channel ipv4
+     State:          UP
+     Routes:         3 imported, 2 exported, 1 preferred
+     Route change stats:     received   rejected   filtered    ignored   accepted
+       Import updates:              3          0          0          0          3
+ \n\
+1002-bgp2       BGP        ---        start  11:57:14.013  Active        Socket: Connection refused
+1006-  BGP state:          Active
+     Neighbor address: 2001:db8::2
+     Last error:       Socket: Connection refused
+   Channel ipv6
+     State:          DOWN
+ \n\
+1002-ospf4      OSPF       master4    up     11:57:14.013  Alone
+1006-  Channel ipv4
+     Routes:         1 imported, 2 exported, 0 preferred
+ \n\
+1002-static4    Static     master4    up     11:57:14.013  \n\
+1006-  Channel ipv4
+     Routes:         2 imported, 0 exported, 2 preferred
+ \n\
+0000 \n";
+
+#[test]
+fn states_are_those_of_the_routing_protocols() {
+    let found = protocols(REPLY);
+    let brief: Vec<_> = found
+        .iter()
+        .map(|one| (&*one.name, &*one.kind, &*one.state, one.is_up, one.imported, one.exported))
+        .collect();
+    assert_eq!(
+        brief,
+        [
+            ("bfd1", "BFD", "up", true, 0, 0),
+            ("bgp1", "BGP", "Established", true, 3, 2),
+            ("bgp2", "BGP", "Active", false, 0, 0),
+            ("ospf4", "OSPF", "Alone", false, 1, 2),
+        ]
+    );
+    assert_eq!((&*found[1].neighbor, &*found[2].neighbor), ("10.0.0.2", "2001:db8::2"));
+    assert_eq!(found[2].error, "Socket: Connection refused");
+}
+
+#[test]
+fn a_reply_ends_with_a_code_and_a_space() {
+    let greeting = "0001 BIRD 2.0.12 ready.\n";
+    assert_eq!(reply(greeting), Some(greeting.len()));
+    assert_eq!(reply(REPLY), Some(REPLY.len()));
+    for end in (0..REPLY.len()).filter(|end| REPLY.is_char_boundary(*end)) {
+        assert_eq!(reply(&REPLY[..end]), None, "{end}");
+    }
+    assert_eq!(
+        error("9001 syntax error, unexpected CF_SYM_UNDEFINED\n"),
+        Some("syntax error, unexpected CF_SYM_UNDEFINED")
+    );
+    assert_eq!(error(REPLY), None);
+}
+
+pub(crate) fn settings() -> RouterSettings {
+    let second = Nanos::SECOND;
+    RouterSettings {
+        mac: squall_units::MacAddr([2, 0, 0, 0, 0, 1]),
+        ipv4: Some(([10, 0, 0, 1].into(), 24)),
+        ipv6: None,
+        router_id: [10, 0, 0, 1].into(),
+        bgp: Some(Bgp {
+            asn: 65001,
+            neighbors: vec![Neighbor { address: [10, 0, 0, 2].into(), asn: 65002 }],
+            hold: Nanos(90 * second.0),
+            password: Some("a \"b\"".into()),
+            med: Some(7),
+            prepend: 1,
+            communities: vec![(65001, 3)],
+        }),
+        ospf: Some([0, 0, 0, 0].into()),
+        ospf3: None,
+        hello: Nanos(10 * second.0),
+        dead: Nanos(40 * second.0),
+        rip: true,
+        ripng: false,
+        rip_update: Nanos(30 * second.0),
+        bfd: Some(Nanos(100_000_000)),
+        routes: vec![RouteRange { first: [192, 0, 2, 0].into(), length: 25, count: 2 }],
+        configuration: None,
+    }
+}
+
+#[test]
+fn a_configuration_has_each_protocol_and_route() {
+    let text = configuration(&settings());
+    for line in [
+        "router id 10.0.0.1;",
+        "  local as 65001;",
+        "  neighbor 10.0.0.2 as 65002;",
+        "  password \"a b\";",
+        "  area 0.0.0.0 { interface \"eth0\" { type broadcast; hello 10; dead 40; bfd on; }; };",
+        "  route 192.0.2.128/25 blackhole;",
+    ] {
+        assert!(text.lines().any(|one| one == line), "{line}\n{text}");
+    }
+    let filter = "if source != RTS_STATIC then reject; bgp_med = 7; bgp_path.prepend(65001); \
+                  bgp_community.add((65001,3)); accept;";
+    assert!(text.contains(filter) && !text.contains("ospf6") && !text.contains("rip6"), "{text}");
+    let own = RouterSettings { configuration: Some("# mine".into()), ..settings() };
+    assert_eq!(configuration(&own), "# mine");
+}

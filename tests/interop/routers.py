@@ -1,0 +1,401 @@
+#!/usr/bin/env python3
+"""Routers of squall against real ones over a veth pair: BIRD for every protocol, GoBGP for BGP. The
+routes that the peer has are those of the profile, the report has the routes of the peer, and tshark
+finds nothing malformed. With --full also a million routes.
+
+Needs root and ip; parts need bird (at both ends), gobgpd, tcpdump and tshark; $SQUALL is
+target/debug/squall unless set.
+"""
+
+import contextlib
+import datetime
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from flows import LOCAL, REMOTE, SQUALL, V4, V6, inside, network, wait
+from host_services import unpacked
+from hosts import captured, server
+from tools import Failed, run, same
+
+ROUTER, ROUTER6 = "10.77.0.9", "fd77::9"
+# Routes of the router and of the peer: BIRD keeps a table for each protocol.
+ROUTES, PEERS = ("198.51.100.0/25", "198.51.100.128/25"), "203.0.113.0/24"
+ROUTES6, PEERS6 = ("2001:db8:1::/48", "2001:db8:2::/48"), "2001:db8:f::/48"
+
+PEER = (
+    f"""
+log stderr all;
+router id {V4};
+protocol device {{ scan time 1; }}
+ipv4 table bgp4; ipv6 table bgp6; ipv4 table ospf4; ipv6 table ospf6; ipv4 table rip4; ipv6 table rip6;
+protocol bfd {{ interface "vb" {{ interval 100 ms; multiplier 5; }}; }}
+protocol bgp b4 {{ local as 65002; neighbor {ROUTER} as 65001; connect delay time 1; bfd on;
+  ipv4 {{ table bgp4; import all; export all; next hop self; }}; }}
+protocol bgp b6 {{ local as 65002; neighbor {ROUTER6} as 65001; connect delay time 1; bfd on;
+  ipv6 {{ table bgp6; import all; export all; next hop self; }}; }}
+protocol ospf v2 o4 {{ ipv4 {{ table ospf4; import all; export all; }};
+  area 0 {{ interface "vb" {{ hello 1; dead 3; wait 2; bfd on; }}; }}; }}
+protocol ospf v3 o6 {{ ipv6 {{ table ospf6; import all; export all; }};
+  area 0 {{ interface "vb" {{ hello 1; dead 3; wait 2; bfd on; }}; }}; }}
+protocol rip r4 {{ ipv4 {{ table rip4; import all; export all; }}; interface "vb" {{ update time 1; }}; }}
+protocol rip ng r6 {{ ipv6 {{ table rip6; import all; export all; }}; interface "vb" {{ update time 1; }}; }}
+"""
+    + "".join(
+        f"protocol static {{ ipv4 {{ table {table}; }}; route {PEERS} blackhole; }}\n"
+        for table in ("bgp4", "ospf4", "rip4")
+    )
+    + "".join(
+        f"protocol static {{ ipv6 {{ table {table}; }}; route {PEERS6} blackhole; }}\n"
+        for table in ("bgp6", "ospf6", "rip6")
+    )
+)
+
+ALL = f"""
+[[router]]
+name = "r1"
+ipv4 = "{ROUTER}/16"
+ipv6 = "{ROUTER6}/64"
+asn = 65001
+neighbors = ["{V4} as 65002", "{V6} as 65002"]
+med = 7
+prepend = 1
+communities = "65001:42"
+ospf = "0.0.0.0"
+ospf3 = "0.0.0.0"
+hello = "1 s"
+dead = "3 s"
+rip = true
+ripng = true
+rip_update = "1 s"
+bfd = "100 ms"
+routes = ["198.51.100.0/25 x 2", "2001:db8:1::/48 x 2"]
+"""
+
+BGP = f"""
+[[router]]
+name = "r1"
+ipv4 = "{ROUTER}/16"
+asn = 65001
+neighbors = "{V4} as 65002"
+routes = "{{routes}}"
+"""
+
+GOBGP = f"""
+[global.config]
+as = 65002
+router-id = "{V4}"
+[[neighbors]]
+[neighbors.config]
+neighbor-address = "{ROUTER}"
+peer-as = 65001
+"""
+
+
+def started(folder, text, environment, seconds=60):
+    """Start a run of a profile, with its report in report.json."""
+    profile, report = folder / "profile.toml", folder / "report.json"
+    profile.write_text(f'duration = "{seconds} s"\n[ports]\nA = "af_packet:va"\n{text}')
+    report.unlink(missing_ok=True)
+    argv = inside(LOCAL, SQUALL, "run", profile, "-q", "--json", report)
+    environment = {**os.environ, **environment}
+    return subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+@contextlib.contextmanager
+def running(folder, text, environment, seconds=60):
+    """Run a profile until the block ends; the list gets the routers of its report."""
+    process = started(folder, text, environment, seconds)
+    routers = []
+    try:
+        yield process, routers
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    report = (folder / "report.json").read_text()
+    if not report:
+        raise Failed(f"squall: {process.returncode}: {errors}")
+    routers.extend(json.loads(report)["routers"])
+
+
+def birdc(folder, bird, environment, *command):
+    client = pathlib.Path(bird).with_name("birdc")
+    return run(client, "-s", folder / "peer", *command, env={**os.environ, **environment}).stdout
+
+
+def every_protocol(folder, bird, environment):
+    """The tables of BIRD have the routes of the profile, and the report those of BIRD."""
+    config = folder / "peer.conf"
+    config.write_text(PEER)
+
+    def table(name):
+        text = birdc(folder, bird, environment, "show", "route", "table", name, "all")
+        return set(re.findall(r"^(\S+/\d+) ", text, re.MULTILINE)), text
+
+    def learnt():
+        names = [
+            (f"{kind}{version}", version) for kind in ("bgp", "ospf", "rip") for version in "46"
+        ]
+        return all(
+            set(ROUTES if version == "4" else ROUTES6) <= table(name)[0] for name, version in names
+        )
+
+    argv = [bird, "-f", "-c", config, "-s", folder / "peer"]
+    up = (folder / "peer").exists
+    peer = server(argv, folder / "peer.log", up, env=environment)
+    frames = captured(folder / "routers.pcap", "ip or ip6")
+    with peer, frames, running(folder, ALL, environment) as (process, routers):
+        wait("BIRD has the routes", lambda: process.poll() is not None or learnt(), 60)
+        _, text = table("bgp4")
+        # The routes of the peer come at their own pace.
+        time.sleep(2)
+    for attribute in ("BGP.as_path: 65001 65001", "BGP.med: 7", "(65001,42)"):
+        if attribute not in text:
+            raise Failed(f"{attribute} is not in {text}")
+    [router] = routers
+    found = {
+        one["name"]: (one["up"], one["imported"] >= 1 or one["kind"] == "BFD", one["exported"])
+        for one in router["protocols"]
+    }
+    expected = {
+        name: (True, True, 2) for name in ("bgp1", "bgp2", "ospf4", "ospf6", "rip4", "rip6")
+    }
+    same("protocols", found, {**expected, "bfd1": (True, True, 0)})
+    same("failures", (router["failed"], router["downs"], router["dropped"]), (None, 0, 0))
+
+
+def gobgp(folder, gobgpd, environment, bird_environment):
+    """GoBGP has the routes of the profile."""
+    config = folder / "gobgp.toml"
+    config.write_text(GOBGP)
+    client = pathlib.Path(gobgpd).resolve().with_name("gobgp")
+
+    def ask(*what):
+        return run(*inside(REMOTE, client, *what, "-j"), env={**os.environ, **environment}).stdout
+
+    def rib():
+        return set(json.loads(ask("global", "rib")))
+
+    argv = [gobgpd, "-f", config, "--log-plain", "-l", "info"]
+    log = folder / "gobgp.log"
+    with server(argv, log, lambda: "Add a peer" in log.read_text(), env=environment):
+        run(
+            *inside(REMOTE, client, "global", "rib", "add", PEERS),
+            env={**os.environ, **environment},
+        )
+        text = BGP.format(routes="198.51.100.0/25 x 2")
+        with running(folder, text, bird_environment) as (process, routers):
+            wait(
+                "GoBGP has the routes",
+                lambda: process.poll() is not None or rib() == {*ROUTES, PEERS},
+            )
+            time.sleep(0.5)
+    [router] = routers
+    [bgp] = router["protocols"]
+    same("BGP", (bgp["state"], bgp["imported"], bgp["exported"]), ("Established", 1, 2))
+
+
+def a_daemon_that_dies_is_reported(folder, environment):
+    """The run is not valid, and says why; nothing is left of the daemon."""
+    text = BGP.format(routes=PEERS)
+    with running(folder, text, environment, 3) as (process, routers):
+        wait("the daemon starts", lambda: children(process.pid, "bird"))
+        for pid in children(process.pid, "bird"):
+            os.kill(pid, signal.SIGKILL)
+        process.wait(30)
+    [router] = routers
+    same("failure", router["failed"], "signal 9")
+    same(
+        "exit status",
+        json.loads((folder / "report.json").read_text())["verdict"]["status"],
+        "not-valid",
+    )
+
+
+def nothing_is_left_of_a_killed_run(folder, environment):
+    """The kernel ends the daemon with Squall."""
+    process = started(folder, BGP.format(routes=PEERS), environment)
+    try:
+        wait("the daemon starts", lambda: children(process.pid, "bird"))
+        [daemon] = children(process.pid, "bird")
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+    wait("the daemon ends", lambda: not pathlib.Path(f"/proc/{daemon}").exists(), 5)
+
+
+def children(pid, name):
+    """The descendants of a process that run a program."""
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, task.read_text().split()):
+                comm = pathlib.Path(f"/proc/{child}/comm").read_text().strip()
+                found += [child] if comm == name else []
+                found += children(child, name)
+    return found
+
+
+def convergence(folder, bird, environment):
+    """A Linux router has two ways to a prefix, and loses one without seeing it: the loss of each
+    stream is that of the time until the kernel has the other route.
+    """
+    spaces = [f"{LOCAL}-{name}" for name in ("dut", "wire")]
+    dut, wire = spaces
+    rate = 2000
+    config, profile, report = (folder / name for name in ("dut.conf", "dut.toml", "dut.json"))
+    config.write_text(
+        "log stderr all; router id 10.9.0.1; protocol device { scan time 1; }\n"
+        "protocol kernel { ipv4 { export all; import none; }; }\n"
+        'protocol bfd { interface "da", "db" { interval 50 ms; multiplier 5; }; }\n'
+        + "".join(
+            f"protocol bgp {name} {{ local as 65000; neighbor 10.{number}.0.9 as 6500{number}; bfd on;\n"
+            f"  connect delay time 1; ipv4 {{ preference {300 - number}; import all; export none; }}; }}\n"
+            for number, name in ((1, "a"), (2, "b"))
+        )
+    )
+    routers = "".join(
+        f'[[router]]\nname = "r{number}"\nport = "{port}"\nipv4 = "10.{number}.0.9/24"\n'
+        f'asn = 6500{number}\nneighbors = "10.{number}.0.1 as 65000"\nbfd = "50 ms"\n'
+        'routes = "198.51.100.0/24 x 3"\n'
+        for number, port in ((1, "A"), (2, "B"))
+    )
+    streams = "".join(
+        f'[[stream]]\nname = "to {number}"\nport = "C"\nsize = 128\nrate = "{rate} pps"\n'
+        'latency = true\nstart_delay = "3 s"\npacket = "eth(dst=02:00:00:00:0c:01)/'
+        f'ipv4(src=10.3.0.2,dst=198.51.{number}.1)/udp"\n'
+        for number in (100, 101, 102)
+    )
+    ports = '[ports]\nA = "af_packet:la"\nB = "af_packet:lb"\nC = "af_packet:lc"\n'
+    profile.write_text(f'duration = "8 s"\n{ports}{routers}{streams}')
+    monitors = [folder / "links", folder / "routes"]
+    with contextlib.ExitStack() as stack:
+        for space in spaces:
+            run("ip", "netns", "add", space)
+            stack.callback(subprocess.run, ["ip", "netns", "del", space], check=False)
+        # Between A and the router is a bridge, whose port is cut.
+        for near, far, space in [("la", "wa", wire), ("lb", "db", dut), ("lc", "dc", dut)]:
+            run("ip", "-n", LOCAL, "link", "add", near, "type", "veth", "peer", far, "netns", space)
+            run("ip", "-n", LOCAL, "link", "set", near, "arp", "off", "up")
+        run("ip", "-n", wire, "link", "add", "wb", "type", "veth", "peer", "da", "netns", dut)
+        run("ip", "-n", wire, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+        for name in ("wa", "wb"):
+            run("ip", "-n", wire, "link", "set", name, "master", "br0", "up")
+        run("ip", "-n", wire, "link", "set", "br0", "up")
+        run("ip", "-n", dut, "link", "set", "dc", "address", "02:00:00:00:0c:01")
+        run(*inside(dut, "sysctl", "-qw", "net.ipv4.ip_forward=1"))
+        for number, name in enumerate(("da", "db", "dc"), 1):
+            run("ip", "-n", dut, "addr", "add", f"10.{number}.0.1/24", "dev", name)
+            run("ip", "-n", dut, "link", "set", name, "up")
+
+        def begin(argv, output):
+            process = subprocess.Popen(
+                argv, stdout=output, stderr=output, env={**os.environ, **environment}
+            )
+            stack.callback(process.wait, 10)
+            stack.callback(process.terminate)
+
+        for space, what, file in zip((wire, dut), ("link", "route"), monitors):
+            begin(inside(space, "ip", "-ts", "monitor", what), stack.enter_context(file.open("w")))
+        log = stack.enter_context((folder / "dut.log").open("w"))
+        begin(inside(dut, bird, "-f", "-c", config, "-s", folder / "dut"), log)
+        squall = subprocess.Popen(
+            inside(LOCAL, SQUALL, "run", profile, "-q", "--json", report),
+            env={**os.environ, **environment},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        stack.callback(squall.wait, 30)
+        stack.callback(squall.terminate)
+        wait("both routers", lambda: "198.51.102.0/24 via 10.1.0.9" in monitors[1].read_text())
+        time.sleep(4)
+        run("ip", "-n", wire, "link", "set", "wb", "nomaster")
+        squall.communicate(timeout=60)
+        wait("the other route", lambda: "via 10.2.0.9" in monitors[1].read_text())
+
+    def instant(file, text):
+        [*_, line] = [line for line in file.read_text().splitlines() if re.search(text, line)]
+        return datetime.datetime.fromisoformat(line[1:27])
+
+    cut = instant(monitors[0], r"\] Deleted .* wb@")
+    for stream in json.loads(report.read_text())["streams"]:
+        number = stream["name"].removeprefix("to ")
+        route = rf"\] 198\.51\.{number}\.0/24 via 10\.2\.0\.9"
+        expected = (instant(monitors[1], route) - cut).total_seconds()
+        found = stream["rx"]["lost"] / rate
+        print(
+            f"{stream['name']}: {found * 1e3:.1f} ms by loss, {expected * 1e3:.1f} ms in the kernel"
+        )
+        # Frames that were late at the sender, and the time of a message, are a few milliseconds.
+        if abs(found - expected) > 0.1 * expected + 0.005:
+            raise Failed(f"{stream['name']}: {found} s by loss, {expected} s in the kernel")
+
+
+def a_million_routes(folder, bird, environment):
+    """The time from the start of the daemon until the peer has all routes."""
+    config = folder / "peer.conf"
+    config.write_text(
+        f"log stderr all; router id {V4}; protocol device {{ scan time 1; }}\n"
+        f"protocol bgp b4 {{ local as 65002; neighbor {ROUTER} as 65001; connect delay time 1;\n"
+        "  ipv4 { import all; export none; }; }\n"
+    )
+
+    def routes():
+        text = birdc(folder, bird, environment, "show", "route", "count")
+        return int(re.search(r"Total: (\d+) of", text)[1])
+
+    argv = [bird, "-f", "-c", config, "-s", folder / "peer"]
+    (folder / "peer").unlink(missing_ok=True)
+    up = (folder / "peer").exists
+    text = BGP.format(routes="16.0.0.0/24 x 1000000")
+    with server(argv, folder / "peer.log", up, env=environment):
+        begin = time.monotonic()
+        with running(folder, text, environment) as (process, routers):
+            wait("BIRD has them", lambda: process.poll() is not None or routes() == 1_000_000, 60)
+            took = time.monotonic() - begin
+    print(
+        f"1,000,000 routes: {took:.1f} s, {routers[0]['cpu_s']:.1f} s of CPU time of the router's BIRD"
+    )
+
+
+def main():
+    if os.geteuid() != 0:
+        print("SKIPPED: needs root for network namespaces")
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        bird, environment = unpacked("bird")
+        if bird is None:
+            print("SKIPPED: bird is not installed (scripts/setup system)")
+            return
+        try:
+            network()
+            every_protocol(folder, bird, environment)
+            go, go_environment = unpacked("gobgpd")
+            if go is None:
+                print("SKIPPED: gobgpd is not installed (scripts/setup system)")
+            else:
+                gobgp(folder, go, go_environment, environment)
+            a_daemon_that_dies_is_reported(folder, environment)
+            nothing_is_left_of_a_killed_run(folder, environment)
+            convergence(folder, bird, environment)
+            if "--full" in sys.argv[1:]:
+                a_million_routes(folder, bird, environment)
+        finally:
+            for namespace in [LOCAL, REMOTE]:
+                subprocess.run(["ip", "netns", "del", namespace], check=False)
+    print("routers: sessions and routes as the peers have them")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failed as error:
+        print(f"FAILED: {error}")
+        sys.exit(1)
