@@ -31,7 +31,7 @@ pub enum HostField {
     SourceMac,
     Source,
     NextHop,
-    /// MAC address and IPv4 address of the receiving host.
+    /// MAC address and IP address of the receiving host.
     DestinationMac,
     Destination,
 }
