@@ -473,6 +473,95 @@ fn hosts_ask_the_server_on_the_other_end_for_names() {
 }
 
 #[test]
+fn two_ports_form_an_aggregate_with_their_partner() {
+    let name = format!("lag-{}", std::process::id());
+    let mut text = String::from("duration = \"10 s\"\n[ports]\n");
+    for (port, link) in [("A1", 1), ("A2", 2), ("B1", 1), ("B2", 2)] {
+        text += &format!("{port} = \"loop:{name}{link},virtual\"\n");
+    }
+    for (port, rate) in [("A1", "fast"), ("A2", "fast"), ("B1", "slow"), ("B2", "slow")] {
+        let (system, number) = port.split_at(1);
+        let system = if system == "A" { 1 } else { 2 };
+        text += &format!(
+            "[[host]]\nname = \"{port}\"\nport = \"{port}\"\nipv4 = \"none\"\nlacp = \
+             \"active\"\nlacp_rate = \"{rate}\"\nlacp_key = {system}0\nlacp_port = {number}\n\
+             lacp_system = \"02:00:00:00:00:0{system}\"\n"
+        );
+    }
+    let profile = Profile::parse(&text, "hosts.toml", Format::Toml).unwrap();
+    let report = Session::new(profile).open().unwrap().start().unwrap().finish().unwrap();
+    let of = |name| group(&report, name).lacp.clone().unwrap();
+    for number in 1..=2 {
+        let (a, b) = (of(&format!("A{number}")), of(&format!("B{number}")));
+        assert_eq!((a.up, b.up, a.down, b.down), (1, 1, 0, 0), "{a:?}");
+        assert_eq!((a.partner.system, a.partner.key), ("02:00:00:00:00:02".to_owned(), 20));
+        assert_eq!((a.partner.port, b.partner.port), (number, number));
+        // A wants a PDU each second, B one each 30 s.
+        assert!(b.sent["lacpdu"] >= 10 && a.sent["lacpdu"] <= 6, "{a:?} {b:?}");
+        let up = a.up_ns.unwrap();
+        assert!((2_000_000_000..4_100_000_000).contains(&up.max), "{up:?}");
+    }
+}
+
+/// Clients and an access concentrator.
+fn pppoe(clients: &str, server: &str) -> String {
+    format!(
+        "[[host]]\nname = \"clients\"\nport = \"C\"\nidentity = \"user{{}}\"\npassword = \
+         \"secret\"\n{clients}\n[[host]]\nname = \"server\"\nport = \"S\"\nipv4 = \"10.0.0.1/16\"\nserve \
+         = \"10.0.1.0-10.0.8.255\"\nidentity = \"user{{}}\"\npassword = \"secret\"\n{server}\n"
+    )
+}
+
+#[test]
+fn sessions_of_pppoe_have_addresses_of_the_server_and_carry_pings() {
+    for method in ["none", "pap", "chap"] {
+        let clients = "count = 200\nsetup = \"1000/s\"\npppoe = \"any\"\nvlan = 7\nppp_dns = true\nipv6cp \
+                       = true\nping = \"gateway\"\nping_rate = 1000\nrelease = true";
+        let server = format!("vlan = 7\npppoe = \"{method}\"\nipv6cp = true");
+        let report = run(&format!("pppoe-{method}"), "", &pppoe(clients, &server));
+        let (clients, server) = (group(&report, "clients"), group(&report, "server"));
+        assert_eq!((clients.bound, clients.failed.len()), (200, 0), "{clients:?}");
+        assert_eq!(clients.states, [("released".to_owned(), 200)].into());
+        assert_eq!((clients.echo.sent, clients.echo.received), (600, 600));
+        assert_eq!((server.echo.answered, clients.arp.requests), (600, 0));
+        let (of, at) = (clients.pppoe.as_ref().unwrap(), server.pppoe.as_ref().unwrap());
+        assert_eq!((of.opened, of.opened6, at.opened), (200, 200, 200));
+        assert_eq!(of.ended, [("closed".to_owned(), 200)].into());
+        assert_eq!(at.ended, [("padt".to_owned(), 200)].into(), "{:?}", at.states);
+        assert_eq!((of.retransmissions, of.name_servers.len(), of.ignored.len()), (0, 1, 0));
+        assert_eq!(of.open_ns.as_ref().map(|open| open.count), Some(200));
+        assert!(report.verdict.valid, "{:?}", report.verdict);
+    }
+}
+
+#[test]
+fn clients_of_pppoe_fail_with_the_reason() {
+    let clients = "count = 3\npppoe = \"chap\"\nretry = \"1 s\"\ntries = 2\nrestarts = 0";
+    let failed = |name: &str, clients: &str, server: &str| {
+        let report = run(name, "", &pppoe(clients, server));
+        group(&report, "clients").failed.clone().into_iter().next()
+    };
+    let server = "pppoe = \"any\"";
+    let none = failed("nopado", &format!("{clients}\nvlan = 9"), server);
+    assert_eq!(none, Some(("no_pado".to_owned(), 3)));
+    let other = failed("noauth", clients, "pppoe = \"pap\"");
+    assert_eq!(other, Some(("padt".to_owned(), 3)), "the server has no method of theirs");
+    let groups = pppoe(clients, server).replacen("secret", "wrong", 1);
+    let report = run("rejected", "", &groups);
+    let of = group(&report, "clients");
+    assert_eq!(of.failed, [("auth_rejected".to_owned(), 3)].into(), "{of:?}");
+}
+
+#[test]
+fn flows_do_not_begin_in_sessions_of_pppoe() {
+    let groups = web("pppoe = \"none\"", "cps = 1");
+    let text = format!("[ports]\nC = \"loop:x,virtual\"\nS = \"loop:x,virtual\"\n{groups}");
+    let profile = Profile::parse(&text, "hosts.toml", Format::Toml).unwrap();
+    let text = Session::new(profile).plan_only().err().unwrap().to_string();
+    assert!(text.contains("sessions of PPPoE, which flows cannot use"), "{text}");
+}
+
+#[test]
 fn a_supplicant_without_an_authenticator_fails_and_sends_nothing_else() {
     let host = "[[host]]\nname = \"clients\"\nport = \"C\"\ncount = 4\nauth = \"md5\"\nidentity = \
                 \"user\"\npassword = \"secret\"\nauth_start = \"2 s\"\nauth_starts = 2\n";
