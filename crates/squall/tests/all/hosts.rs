@@ -490,11 +490,11 @@ fn two_ports_form_an_aggregate_with_their_partner() {
     }
     let profile = Profile::parse(&text, "hosts.toml", Format::Toml).unwrap();
     let report = Session::new(profile).open().unwrap().start().unwrap().finish().unwrap();
-    let of = |name| group(&report, name).lacp.clone().unwrap();
+    let of = |name: String| group(&report, &name).lacp.clone().unwrap();
     for number in 1..=2 {
-        let (a, b) = (of(&format!("A{number}")), of(&format!("B{number}")));
+        let (a, b) = (of(format!("A{number}")), of(format!("B{number}")));
         assert_eq!((a.up, b.up, a.down, b.down), (1, 1, 0, 0), "{a:?}");
-        assert_eq!((a.partner.system, a.partner.key), ("02:00:00:00:00:02".to_owned(), 20));
+        assert_eq!((&*a.partner.system, a.partner.key), ("02:00:00:00:00:02", 20));
         assert_eq!((a.partner.port, b.partner.port), (number, number));
         // A wants a PDU each second, B one each 30 s.
         assert!(b.sent["lacpdu"] >= 10 && a.sent["lacpdu"] <= 6, "{a:?} {b:?}");
