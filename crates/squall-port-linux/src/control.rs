@@ -77,6 +77,7 @@ mod tests {
     fn replies_come_whole_and_a_stop_ends_the_wait() {
         let path = std::env::temp_dir().join(format!("squall-control-{}", std::process::id()));
         let listener = UnixListener::bind(&path).unwrap();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
         let daemon = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(b"rea").unwrap();
@@ -88,6 +89,7 @@ mod tests {
             stream.write_all(b"one\ntwo\n").unwrap();
             stream.read_exact(&mut request).unwrap();
             stream.read_exact(&mut request).unwrap();
+            assert!(ended.recv().is_err());
         });
         let mut control = ControlSocket::open(&path, line).unwrap();
         std::fs::remove_file(&path).unwrap();
@@ -95,6 +97,7 @@ mod tests {
         assert_eq!(control.ask("show\n", &|| false).unwrap(), "two\n");
         let stopped = control.ask("show\n", &|| true).unwrap_err();
         assert_eq!(stopped.kind(), io::ErrorKind::TimedOut);
+        drop(end);
         daemon.join().unwrap();
         let closed = control.ask("show\n", &|| false).unwrap_err();
         assert!(matches!(closed.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe));

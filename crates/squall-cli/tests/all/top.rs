@@ -293,7 +293,7 @@ fn hosts_of_the_one_live_run_are_listed_and_one_shows_its_events() {
     let profile = "duration = \"1 h\"\n[ports]\nA = \"loop:h\"\n[[host]]\nname = \"web\"\nport = \
                    \"A\"\ncount = 40\nipv4 = \"10.0.0.2/16\"\narp = \"silent\"\n";
     daemon.post("/squall/v1/runs", json!({ "profile": profile }));
-    let bound = "40 of 40 matching hosts, 40 in all";
+    let bound = "40 to 40 of 40 hosts";
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         let (status, out, err) = show(&["--filter", "state=bound", "--offset", "39"]);

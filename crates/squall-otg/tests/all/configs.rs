@@ -103,7 +103,7 @@ fn all_errors_are_reported_at_once_with_their_paths() {
 }
 
 #[test]
-fn what_dhcp_does_not_support_is_refused_with_its_path() {
+fn unsupported_settings_of_dhcp_are_refused_with_their_paths() {
     let ethernet = |clients: Value| {
         json!({
             "name": "e1", "connection": { "port_name": "p1" }, "mac": "02:00:00:00:00:01",

@@ -558,7 +558,7 @@ fn flows_do_not_begin_in_sessions_of_pppoe() {
     let text = format!("[ports]\nC = \"loop:x,virtual\"\nS = \"loop:x,virtual\"\n{groups}");
     let profile = Profile::parse(&text, "hosts.toml", Format::Toml).unwrap();
     let text = Session::new(profile).plan_only().err().unwrap().to_string();
-    assert!(text.contains("sessions of PPPoE, which flows cannot use"), "{text}");
+    assert!(text.contains("hosts \"clients\" have sessions of PPPoE"), "{text}");
 }
 
 #[test]
