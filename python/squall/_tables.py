@@ -906,7 +906,6 @@ class HostGroup(Table):
         ms, s, min, h; a bare number is seconds.
     cdp_name : str
         Device ID in announcements; "{}" is the number of the host. Default: its MAC address.
-<<<<<<< HEAD
     resolve : str | Iterable[str]
         Names that hosts ask DNS servers for as soon as they have an address, in turn. "{}" is the
         number of the host, "{q}" that of the question: ["www.example.com", "h{q}.example.com"].
@@ -933,8 +932,6 @@ class HostGroup(Table):
     mdns : str
         Name of each host in multicast DNS (RFC 6762), below "local"; "{}" is the number of the
         host: "host-{}". Default: none.
-=======
->>>>>>> 75e34ab78f5bde79ac94357aee1e823ca037009a
     auth : Literal["none", "md5", "tls", "peap", "ttls-pap", "ttls-mschapv2"]
         Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5), "tls"
         (EAP-TLS), "peap" (PEAPv0 with MSCHAPv2), "ttls-pap", "ttls-mschapv2" (EAP-TTLS). Default
@@ -945,11 +942,7 @@ class HostGroup(Table):
     identity : str
         Identity of hosts; "{}" is the number of the host.
     anonymous_identity : str
-<<<<<<< HEAD
         Identity that hosts show outside TLS, in plain text. Default: as ``identity``.
-=======
-        Identity that hosts show outside TLS, in plain text. Default: as `identity`.
->>>>>>> 75e34ab78f5bde79ac94357aee1e823ca037009a
     password : str
         Password of hosts; "{}" is the number of the host.
     auth_start : Time
@@ -968,7 +961,6 @@ class HostGroup(Table):
     auth_again : Time
         Time after an authentication when a host begins another one by itself. Default: never.
         Units: ns, us, ms, s, min, h; a bare number is seconds.
-<<<<<<< HEAD
     pppoe : Literal["none", "pap", "chap", "any"]
         Hosts get their addresses in sessions of PPPoE (RFC 2516), and authenticate with
         ``identity`` and ``password``: "none", "pap", "chap" (with MD5), or "any", as the server
@@ -1043,8 +1035,6 @@ class HostGroup(Table):
     lacp_churn : Time
         Time within which both ends have to agree; later, the report counts churn. Default 60 s.
         Units: ns, us, ms, s, min, h; a bare number is seconds.
-=======
->>>>>>> 75e34ab78f5bde79ac94357aee1e823ca037009a
     enabled : bool
         false: the hosts are ignored. Default true.
     """
@@ -1123,7 +1113,6 @@ class HostGroup(Table):
     cdp: Time | None = None
     cdp_hold: Time | None = None
     cdp_name: str | None = None
-<<<<<<< HEAD
     resolve: str | Iterable[str] | None = None
     resolve_type: Literal["a", "aaaa", "both"] | None = None
     resolve_rate: int | None = None
@@ -1134,8 +1123,6 @@ class HostGroup(Table):
     answers: str | Iterable[str] | None = None
     answer_ttl: Time | None = None
     mdns: str | None = None
-=======
->>>>>>> 75e34ab78f5bde79ac94357aee1e823ca037009a
     auth: Literal["none", "md5", "tls", "peap", "ttls-pap", "ttls-mschapv2"] | None = None
     tls: bool | Mapping[str, Any] | None = None
     identity: str | None = None
@@ -1147,7 +1134,6 @@ class HostGroup(Table):
     auth_held: Time | None = None
     auth_tries: int | None = None
     auth_again: Time | None = None
-<<<<<<< HEAD
     pppoe: Literal["none", "pap", "chap", "any"] | None = None
     pppoe_service: str | None = None
     pppoe_ac: str | None = None
@@ -1176,8 +1162,6 @@ class HostGroup(Table):
     lacp_long: Time | None = None
     lacp_wait: Time | None = None
     lacp_churn: Time | None = None
-=======
->>>>>>> 75e34ab78f5bde79ac94357aee1e823ca037009a
     enabled: bool | None = None
 
 

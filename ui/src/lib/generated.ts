@@ -4226,7 +4226,6 @@ export interface HostGroup {
   /** Device ID in announcements; "{}" is the number of the host. Default: its MAC address. */
   cdp_name?: string;
   /**
-<<<<<<< HEAD
    * Names that hosts ask DNS servers for as soon as they have an address, in turn. "{}" is the
    * number of the host, "{q}" that of the question: ["www.example.com", "h{q}.example.com"].
    * Default: none.
@@ -4263,8 +4262,6 @@ export interface HostGroup {
    */
   mdns?: string;
   /**
-=======
->>>>>>> 75e34ab78f5bde79ac94357aee1e823ca037009a
    * Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5), "tls" (EAP-TLS),
    * "peap" (PEAPv0 with MSCHAPv2), "ttls-pap", "ttls-mschapv2" (EAP-TTLS). Default "none".
    */
@@ -4304,7 +4301,6 @@ export interface HostGroup {
    * ns, us, ms, s, min, h; a bare number is seconds.
    */
   auth_again?: string | number;
-<<<<<<< HEAD
   /**
    * Hosts get their addresses in sessions of PPPoE (RFC 2516), and authenticate with `identity` and
    * `password`: "none", "pap", "chap" (with MD5), or "any", as the server wants it. `retry`,
@@ -4407,8 +4403,6 @@ export interface HostGroup {
    * ns, us, ms, s, min, h; a bare number is seconds.
    */
   lacp_churn?: string | number;
-=======
->>>>>>> 75e34ab78f5bde79ac94357aee1e823ca037009a
   /** false: the hosts are ignored. Default true. */
   enabled?: boolean;
   [key: string]: unknown;
