@@ -6,9 +6,7 @@
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-use squall_host::{
-    EapMethod, Fragment, FragmentReader, Supplicant, SupplicantSettings, TlsClient,
-};
+use squall_host::{EapMethod, Fragment, FragmentReader, Supplicant, SupplicantSettings, TlsClient};
 use squall_tls::TlsSettings;
 use squall_units::Nanos;
 

@@ -15,7 +15,8 @@ fuzz_target!(|data: &[u8]| {
         rest = more;
         now = Nanos(now.0 + 1_000_000_000);
         let length = octets.len() as u16;
-        for announcement in [lldp::parse(octets), cdp::parse(octets, length)].into_iter().flatten() {
+        for announcement in [lldp::parse(octets), cdp::parse(octets, length)].into_iter().flatten()
+        {
             for text in [&announcement.chassis, &announcement.port, &announcement.system] {
                 assert!(!text.chars().any(char::is_control), "{text:?}");
             }

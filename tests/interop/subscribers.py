@@ -139,7 +139,9 @@ def counters():
 
 def senders():
     """The stream's frames that the router received, by their address."""
-    listed = run(*inside(ROUTER, "nft", "-j", "list", "set", "inet", "subscribers", "senders")).stdout
+    listed = run(
+        *inside(ROUTER, "nft", "-j", "list", "set", "inet", "subscribers", "senders")
+    ).stdout
     sets = [entry["set"] for entry in json.loads(listed)["nftables"] if "set" in entry]
     elements = [one["elem"] for one in sets[0].get("elem", [])]
     return {one["val"]: one["counter"]["packets"] for one in elements}

@@ -45,6 +45,7 @@ impl EapMethod {
 }
 
 /// Identity and password of a host.
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "only methods with TLS read them"))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Credentials<'a> {
     pub identity: &'a [u8],
