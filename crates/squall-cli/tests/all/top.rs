@@ -306,7 +306,7 @@ fn hosts_of_the_one_live_run_are_listed_and_one_shows_its_events() {
     }
     let (_, out, _) = show(&["17"]);
     assert!(out.starts_with("host 17 of web on A, 02:53:00:00:00:11\n"), "{out}");
-    assert!(out.contains("state     bound     10.0.0.18"), "{out}");
+    assert!(out.contains("state  bound     10.0.0.18"), "{out}");
     let (_, out, _) = show(&["17", "--group", "web", "--json"]);
     let detail: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(detail["host"]["ipv4"]["address"], "10.0.0.18/16");
