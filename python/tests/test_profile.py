@@ -210,7 +210,7 @@ def test_keywords_are_those_of_the_schema() -> None:
         return set(table) - {"$schema"}
 
     stream = ("properties", "stream", "items", "properties")
-    lists = {"stream", "template", "pool", "attack", "replay", "host"}
+    lists = {"stream", "template", "pool", "attack", "replay", "host", "router"}
     assert names(squall.Profile) == keys("properties") - lists - {"schema"} | {
         f"{name}s" for name in lists
     }
