@@ -24,6 +24,9 @@ from flows import LOCAL, REMOTE, SQUALL, V4, inside, network, wait
 from hosts import captured, server
 from tools import Failed, run, same
 
+# Octets at the start of a capture.
+PCAP_HEADER = 24
+
 
 @contextlib.contextmanager
 def running(folder, text, seconds=60):
@@ -303,10 +306,10 @@ def radius(folder, hostapd, freeradius, version, hosts=50):
 
 
 def complete(frames):
-    """Whether a capture does not grow any more."""
+    """Whether a capture has frames, and does not grow any more."""
     size = frames.stat().st_size
     time.sleep(0.3)
-    return frames.stat().st_size == size
+    return frames.stat().st_size == size > PCAP_HEADER
 
 
 def opened(frames):

@@ -91,7 +91,9 @@ def server(argv, log, ready, env=None):
 @contextlib.contextmanager
 def captured(capture, expression):
     """Frames at the peer's end go to a file, in which tshark then finds nothing malformed."""
-    argv = inside(REMOTE, "tcpdump", "-i", "vb", "-U", "-w", capture, expression)
+    argv = inside(
+        REMOTE, "tcpdump", "-i", "vb", "--immediate-mode", "-U", "-w", capture, expression
+    )
     tcpdump = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
     try:
         wait("tcpdump starts", capture.exists)
