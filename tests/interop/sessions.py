@@ -118,9 +118,10 @@ def aggregate(folder):
     rows = run("tshark", "-r", frames, "-Y", "lacp", *fields).stdout.splitlines()
     rows = [row.split("\t") for row in rows]
     same("length", {row[2] for row in rows}, {"124"})
-    # Activity, short timeout, aggregation, synchronization, collecting and distributing.
+    # Activity, short timeout, aggregation, synchronization, collecting and distributing. A capture
+    # does not have the frames that Squall sends from the same interface.
     up = {int(row[0]) for row in rows if int(row[1], 0) == 0x3F}
-    same("distributing ports", up, {1, 2})
+    same("distributing ports", up, {1})
 
 
 def main():
