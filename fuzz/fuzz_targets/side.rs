@@ -41,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
         2 => vec![Wrap::Mpls { label: 16, class: 0, ttl: 64 }],
         3 => vec![Wrap::Gre { local, remote, key: Some(1) }],
         4 => vec![Wrap::Vxlan { local, remote, vni: 1, mac }],
-        _ => vec![Wrap::GtpU { local, remote, teid: 1, local_teid: 1 }],
+        _ => vec![Wrap::GtpU { local, remote, teid: 1, local_teid: Some(1), source_port: 2152 }],
     };
     let pool = |range: &str| Pool {
         name: range.into(),

@@ -282,7 +282,19 @@ def names(folder, binary):
         f"--dhcp-leasefile={folder / 'dns.leases'}",
     ]
     ready = lambda: log.exists() and "started" in log.read_text()
-    common = ["dns", "-i", "af_packet:va", "--count", count, "--rate", 500, "--requests", 6]
+    common = [
+        "dns",
+        "-i",
+        "af_packet:va",
+        "--count",
+        count,
+        "--rate",
+        500,
+        "--requests",
+        6,
+        "--timeout",
+        "1s",
+    ]
     asked = ["--name", "www.test", "--name", "none.test", "--name", "h{q}.other"]
     started = server(argv, folder / "dns.out", ready)
     with captured(folder / "dns.pcap", "port 53"), started:
