@@ -277,7 +277,7 @@ def names(folder, binary):
         *[binary, "--keep-in-foreground", "--conf-file=/dev/null", "--user=root", "--no-resolv"],
         *["--no-hosts", "--log-queries", f"--log-facility={log}", "--local=/test/"],
         *[f"--pid-file={folder / 'dns.pid'}", "--listen-address=10.77.0.1,fd77::1"],
-        *["--bind-interfaces", "--host-record=www.test,10.77.9.9,fd77::99"],
+        *["--bind-interfaces", "--no-ping", "--host-record=www.test,10.77.9.9,fd77::99"],
         *["--dhcp-range=10.77.4.0,10.77.7.255,255.255.0.0,1h", "--dhcp-authoritative"],
         f"--dhcp-leasefile={folder / 'dns.leases'}",
     ]
