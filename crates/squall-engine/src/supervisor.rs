@@ -339,7 +339,7 @@ pub fn ready(
     mut ports: Vec<Box<dyn Port>>,
     settings: Settings,
     readers: Vec<Reader>,
-    links: RouterLinks,
+    mut links: RouterLinks,
 ) -> Result<Ready, EngineError> {
     let leaving = plan.replays.iter().filter(|replay| replay.is_here()).count();
     assert_eq!(readers.len(), leaving, "each replay that leaves here has its reader");
@@ -385,7 +385,6 @@ pub fn ready(
     let mut waiting = Vec::new();
     let tables = tables(&running.plan);
     let mut readers = readers.into_iter();
-    let mut links = links;
     let has = |replay: &squall_plan::PlanReplay| replay.is_here().then(|| readers.next()).flatten();
     let mut readers: Vec<_> = running.plan.replays.iter().map(has).collect();
     for index in 0..running.plan.workers.len() {

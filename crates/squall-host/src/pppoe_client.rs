@@ -143,6 +143,17 @@ pub struct PppoeStep {
     pub events: Vec<PppoeEvent>,
 }
 
+impl PppoeStep {
+    /// The step of a received packet, which `handle` refuses with a reason or adds to the step.
+    pub(crate) fn of_packet(handle: impl FnOnce(&mut Self) -> Result<(), &'static str>) -> Self {
+        let mut step = Self::default();
+        if let Err(reason) = handle(&mut step) {
+            step.events.push(PppoeEvent::Ignored(reason));
+        }
+        step
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PppoeClient {
     state: PppoeState,
@@ -222,11 +233,7 @@ impl PppoeClient {
         from: MacAddr,
         octets: &[u8],
     ) -> PppoeStep {
-        let mut step = PppoeStep::default();
-        if let Err(reason) = self.discovery(cx, from, octets, &mut step) {
-            step.events.push(PppoeEvent::Ignored(reason));
-        }
-        step
+        PppoeStep::of_packet(|step| self.discovery(cx, from, octets, step))
     }
 
     fn discovery(

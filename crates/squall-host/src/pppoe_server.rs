@@ -126,11 +126,7 @@ impl PppoeServer {
         from: MacAddr,
         octets: &[u8],
     ) -> PppoeStep {
-        let mut step = PppoeStep::default();
-        if let Err(reason) = self.discovery(cx, from, octets, &mut step) {
-            step.events.push(PppoeEvent::Ignored(reason));
-        }
-        step
+        PppoeStep::of_packet(|step| self.discovery(cx, from, octets, step))
     }
 
     fn discovery(

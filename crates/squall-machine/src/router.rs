@@ -84,20 +84,16 @@ impl Router {
     pub fn state(&self) -> DaemonState {
         lock(&self.state).clone()
     }
+}
 
+impl Drop for Router {
     /// Ends the daemon, which first ends its sessions.
-    pub fn stop(&mut self) {
+    fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             let _ = thread.join();
         }
-    }
-}
-
-impl Drop for Router {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 

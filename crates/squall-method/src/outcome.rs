@@ -229,6 +229,15 @@ impl Outcome {
         }
     }
 
+    /// Adds a note that there are no figures of `what`: as [`Outcome::not_measured`] if the generator
+    /// missed its schedule, otherwise because of `nothing`, such as "nothing passed".
+    pub fn no_figure(&mut self, what: impl Display, nothing: &str, not_kept: &[String]) {
+        match not_kept.is_empty() {
+            true => self.notes.push(format!("{what}: not measured, as {nothing}")),
+            false => self.not_measured(what, not_kept),
+        }
+    }
+
     /// Adds a warning if the generator limited a figure, with the reason from the last trial in
     /// which it missed its schedule.
     pub fn note_generator_limit(&mut self) {

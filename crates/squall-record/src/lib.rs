@@ -313,8 +313,10 @@ fn longest_frame(plan: &Plan) -> Option<u32> {
             false => u32::from(cut.payload) + u32::from(cut.size),
         }
     };
-    let streams_only = plan.replays.is_empty() && plan.flows.is_none() && plan.hosts.is_empty();
-    let streams_only = streams_only && plan.routers.is_empty();
+    let streams_only = plan.replays.is_empty()
+        && plan.flows.is_none()
+        && plan.hosts.is_empty()
+        && plan.routers.is_empty();
     plan.streams.iter().map(longest).max().filter(|_| streams_only)
 }
 

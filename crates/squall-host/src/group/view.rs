@@ -191,7 +191,11 @@ mod tests {
         let ipv4 = host.ipv4.unwrap();
         let address = group.address(7).unwrap();
         assert_eq!((ipv4.state, ipv4.address), (DhcpState::Bound, Some((address, 16))));
-        assert_eq!(ipv4.gateway, Some(([10, 0, 0, 254].into(), None)), "nobody asked for its MAC");
+        assert_eq!(
+            ipv4.gateway,
+            Some(([10, 0, 0, 254].into(), None)),
+            "no ARP request for its MAC address"
+        );
         assert_eq!(ipv4.server, Some([10, 0, 0, 1].into()));
         // The lease counts from the REQUEST: 7 starts at 1000/s, and 2 ms for the offer.
         let requested = BEGIN + seconds(0.009);

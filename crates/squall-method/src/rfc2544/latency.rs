@@ -71,9 +71,8 @@ fn of_size(
     outcome: &mut Outcome,
 ) -> Result<Option<Latency>, MethodError> {
     let what = format!("latency at {} octets", found.size);
-    let nothing = || format!("{what}: not measured, as nothing passed");
     if found.load <= 0.0 {
-        outcome.notes.push(nothing());
+        outcome.no_figure(what, "nothing passed", &[]);
         return Ok(None);
     }
     let (mut tagged, mut means, mut all) = (Vec::new(), Vec::new(), None::<Delay>);
@@ -91,10 +90,7 @@ fn of_size(
         all = Some(all.map_or(delay, |so_far: Delay| so_far.worst(delay)));
     }
     let Some(mut all) = all else {
-        match not_kept.is_empty() {
-            true => outcome.notes.push(nothing()),
-            false => outcome.not_measured(what, &not_kept),
-        }
+        outcome.no_figure(what, "nothing passed", &not_kept);
         return Ok(None);
     };
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;

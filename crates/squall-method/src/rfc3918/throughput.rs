@@ -287,13 +287,9 @@ fn report_latency(
     table: &mut Table,
     outcome: &mut Outcome,
 ) {
-    let what = format!("multicast latency at {size} octets");
-    if !measured.kept() {
-        return outcome.not_measured(what, &measured.not_kept);
-    }
-    let Some(delay) = measured.delay() else {
-        outcome.notes.push(format!("{what}: not measured, as nothing came"));
-        return;
+    let Some(delay) = measured.delay().filter(|_| measured.kept()) else {
+        let what = format!("multicast latency at {size} octets");
+        return outcome.no_figure(what, "nothing came", &measured.not_kept);
     };
     let range = (delay.max - delay.min) as f64;
     let spread = (delay.p99 - delay.min) as f64 / 2.0;

@@ -201,11 +201,7 @@ fn report(
 }
 
 fn none(what: &str, size: u32, not_kept: &[String], outcome: &mut Outcome) {
-    let what = format!("{what} at {size} octets");
-    match not_kept.is_empty() {
-        true => outcome.notes.push(format!("{what}: not measured, as nothing came")),
-        false => outcome.not_measured(what, not_kept),
-    }
+    outcome.no_figure(format!("{what} at {size} octets"), "nothing came", not_kept);
 }
 
 #[cfg(test)]

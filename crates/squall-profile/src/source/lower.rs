@@ -55,9 +55,12 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     let replays = super::replay::replays(table.replay.take(), &ports, cx);
     let hosts = super::hosts::hosts(table.host.take(), &ports, cx);
     let routers = super::routers::routers(table.router.take(), &ports, cx);
-    let idle = replays.is_empty() && flows.is_none() && attacks.is_empty() && hosts.is_empty();
-    let idle = idle && routers.is_empty();
-    let nothing = streams.is_empty() && idle;
+    let nothing = streams.is_empty()
+        && replays.is_empty()
+        && flows.is_none()
+        && attacks.is_empty()
+        && hosts.is_empty()
+        && routers.is_empty();
     if nothing && (!given || cx.mistakes.is_empty()) {
         let hints = ["a profile needs at least one [[stream]], [[replay]], [[template]], \
                       [[attack]], [[host]] or [[router]] that is not disabled"

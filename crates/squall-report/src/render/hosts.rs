@@ -345,46 +345,44 @@ fn multicast(of: &HostMulticastReport) -> Vec<String> {
 }
 
 fn lldp(of: &HostLldpReport) -> Vec<String> {
-    let figures = counted(&[
-        ("sent", of.sent),
-        ("of the end", of.shutdowns),
-        ("received", of.received),
-        ("neighbors aged", of.aged),
-        ("neighbors ended", of.ended),
-    ]);
-    let mut lines = vec![format!("LLDP: {figures}")];
-    for neighbor in of.neighbors.iter().take(SHOWN) {
+    let neighbors = of.neighbors.iter().map(|neighbor| {
         let texts =
             [&neighbor.system, &neighbor.chassis, &neighbor.port].map(|text| printable(text));
         let [system, chassis, port] = texts;
         let system = if system.is_empty() { "neighbor".into() } else { system };
-        lines.push(format!("LLDP: {system}, chassis {chassis}, port {port}"));
-    }
-    let more = of.neighbors.len().saturating_sub(SHOWN);
-    if more > 0 {
-        lines.push(format!("LLDP: {} more neighbors", human::count(more as u64)));
-    }
-    lines
+        format!("{system}, chassis {chassis}, port {port}")
+    });
+    speaker("LLDP", [of.sent, of.shutdowns, of.received, of.aged, of.ended], neighbors)
 }
 
 fn cdp(of: &HostCdpReport) -> Vec<String> {
-    let figures = counted(&[
-        ("sent", of.sent),
-        ("of the end", of.shutdowns),
-        ("received", of.received),
-        ("neighbors aged", of.aged),
-        ("neighbors ended", of.ended),
-    ]);
-    let mut lines = vec![format!("CDP: {figures}")];
-    for neighbor in of.neighbors.iter().take(SHOWN) {
+    let neighbors = of.neighbors.iter().map(|neighbor| {
         let texts =
             [&neighbor.device, &neighbor.port, &neighbor.platform].map(|text| printable(text));
         let [device, port, platform] = texts;
-        lines.push(format!("CDP: {device}, port {port}, platform {platform}"));
-    }
-    let more = of.neighbors.len().saturating_sub(SHOWN);
+        format!("{device}, port {port}, platform {platform}")
+    });
+    speaker("CDP", [of.sent, of.shutdowns, of.received, of.aged, of.ended], neighbors)
+}
+
+/// Lines of a protocol that announces hosts and lists their neighbors.
+fn speaker(
+    protocol: &str,
+    [sent, shutdowns, received, aged, ended]: [u64; 5],
+    neighbors: impl ExactSizeIterator<Item = String>,
+) -> Vec<String> {
+    let figures = counted(&[
+        ("sent", sent),
+        ("of the end", shutdowns),
+        ("received", received),
+        ("neighbors aged", aged),
+        ("neighbors ended", ended),
+    ]);
+    let more = neighbors.len().saturating_sub(SHOWN);
+    let shown = neighbors.take(SHOWN).map(|neighbor| format!("{protocol}: {neighbor}"));
+    let mut lines: Vec<_> = [format!("{protocol}: {figures}")].into_iter().chain(shown).collect();
     if more > 0 {
-        lines.push(format!("CDP: {} more neighbors", human::count(more as u64)));
+        lines.push(format!("{protocol}: {} more neighbors", human::count(more as u64)));
     }
     lines
 }
