@@ -303,7 +303,8 @@ def first_frames(rig):
     clock."""
     # Do not enter the PID namespace, for which nsenter would fork.
     argv = ["nsenter", "-t", str(rig.cluster.switch.pid), "-n", "--", "tcpdump", "-i", "any", "-n"]
-    argv += ["-tt", "--nano", "--immediate-mode", "-l", "inbound and udp src port 1000"]
+    argv += ["-tt", "--nano", "--immediate-mode", "-B", "65536", "-l"]
+    argv.append("inbound and udp src port 1000")
     found = {}
     with subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

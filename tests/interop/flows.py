@@ -485,7 +485,7 @@ def played_again(folder, nginx):
     capture, report = folder / "curl.pcap", folder / "report.json"
     nginx.log()
     argv = inside(
-        REMOTE, "tcpdump", "-i", "lo", "--immediate-mode", "-U", "-w", capture, "tcp port 80"
+        REMOTE, *"tcpdump -i lo --immediate-mode -B 65536 -U -w".split(), capture, "tcp port 80"
     )
     tcpdump = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
     while "listening on" not in (line := tcpdump.stderr.readline()):

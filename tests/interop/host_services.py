@@ -154,6 +154,7 @@ def authentication(folder, hostapd, environment):
                 lambda: process.poll() is not None or events("SUCCESS") >= all_accepted,
             )
             wait("hostapd refuses the others", lambda: events("FAILURE") >= len(REFUSED))
+            wait("accepted hosts send", lambda: len(senders(frames)) >= all_accepted)
         authenticated = sum(group["auth"]["authenticated"] for group in report.values())
         same("accepted by hostapd", events("SUCCESS"), authenticated)
         wait("tcpdump has all frames", lambda: complete(frames))
@@ -293,6 +294,7 @@ def radius(folder, hostapd, freeradius, version, hosts=50):
                 90,
             )
             wait("FreeRADIUS refuses the others", lambda: len(macs("incorrect")) >= len(refused))
+            wait("accepted hosts send", lambda: len(senders(frames)) >= hosts * len(ACCEPTED))
         wait("tcpdump has all frames", lambda: complete(frames))
     outcome(report, hosts, refused)
     expected = {
@@ -310,6 +312,13 @@ def complete(frames):
     size = frames.stat().st_size
     time.sleep(0.3)
     return frames.stat().st_size == size > PCAP_HEADER
+
+
+def senders(frames):
+    """Hosts with other frames than EAPOL in a capture that is still being written."""
+    argv = ["tcpdump", "-nne", "-r", frames, "not ether proto 0x888e"]
+    lines = subprocess.run(argv, capture_output=True, text=True, check=False).stdout.splitlines()
+    return {line.split()[1] for line in lines}
 
 
 def opened(frames):

@@ -91,16 +91,16 @@ def server(argv, log, ready, env=None):
 @contextlib.contextmanager
 def captured(capture, expression):
     """Frames at the peer's end go to a file, in which tshark then finds nothing malformed."""
-    argv = inside(
-        REMOTE, "tcpdump", "-i", "vb", "--immediate-mode", "-U", "-w", capture, expression
-    )
-    tcpdump = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
+    # The default buffer has room for 32 frames in this mode.
+    argv = [*"tcpdump -i vb --immediate-mode -B 65536 -U -w".split(), capture, expression]
+    tcpdump = subprocess.Popen(inside(REMOTE, *argv), stderr=subprocess.PIPE, text=True)
     try:
         wait("tcpdump starts", capture.exists)
         yield
     finally:
         tcpdump.terminate()
-        tcpdump.wait(10)
+        _, summary = tcpdump.communicate(timeout=10)
+    same("frames that tcpdump missed", re.findall(r"(\d+) packets dropped", summary), ["0"])
     same("malformed frames", run("tshark", "-r", capture, "-Y", "_ws.malformed").stdout, "")
 
 

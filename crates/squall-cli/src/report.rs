@@ -30,16 +30,27 @@ pub struct Args {
     /// Report of a run, as --json has written it
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
+    /// Make the report NOT VALID: results of this node are missing or incomplete (repeatable)
+    #[arg(long, value_name = "NODE=WHY", value_parser = missing)]
+    missing: Vec<(String, String)>,
     #[command(flatten)]
     output: Output,
 }
 
+fn missing(text: &str) -> Result<(String, String), String> {
+    let (node, why) = text.split_once('=').ok_or("expected NODE=WHY, such as node3=no answer")?;
+    Ok((node.to_owned(), why.to_owned()))
+}
+
 pub fn report(args: &Args) -> Result<ExitCode, Error> {
     let mut parts = args.files.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?;
-    let report = match &mut parts[..] {
+    let mut report = match &mut parts[..] {
         [(_, one)] => std::mem::take(one),
         _ => Report { command: command_line(), ..merged(parts)? },
     };
+    for (node, why) in &args.missing {
+        report.lacks_results_of(node, why);
+    }
     let output = Output { saved: true, ..args.output.clone() };
     output.publish(report, output.create()?, "", &[])
 }

@@ -90,6 +90,15 @@ pub fn whole(mut parts: Vec<(String, Report)>) -> Result<Report, MergeError> {
     Ok(all)
 }
 
+impl Report {
+    /// Records that results of a node are missing or incomplete, which only the controller knows:
+    /// the report of the node itself may be valid, or not be there.
+    pub fn lacks_results_of(&mut self, node: &str, why: &str) {
+        let text = format!("results of node {node:?} are missing or incomplete: {why}");
+        self.verdict.add_reason(ReasonCode::NotDone, text, "see the log of the node");
+    }
+}
+
 /// A figure to which each part contributes.
 pub(crate) trait Merge {
     fn merge(&mut self, other: &Self);

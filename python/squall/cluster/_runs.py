@@ -29,8 +29,6 @@ __all__ = ["command", "merged", "over_nodes", "perform", "run", "upload"]
 
 #: Octets per piece of an uploaded file, and maximum seconds for each piece.
 PIECE, UPLOAD_S = 4 << 20, 30.0
-#: Exit status if the run is not valid.
-NOT_VALID = 4
 
 
 def command(args: argparse.Namespace, inventory: Inventory) -> int:
@@ -51,8 +49,6 @@ def command(args: argparse.Namespace, inventory: Inventory) -> int:
         done = merged(control, folder, args.report)
     if control.interrupted is not None:
         return 128 + control.interrupted
-    if control.lost() and "--allow-invalid" not in args.report:
-        return done.returncode or NOT_VALID
     return done.returncode
 
 
@@ -165,13 +161,16 @@ async def perform(
 def merged(
     control: Control, folder: pathlib.Path, arguments: Sequence[str], **how: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Merge the reports of the nodes with `squall report`."""
+    """Merge the reports of the nodes with `squall report`. The result is not valid if the controller
+    missed a node, even if the report of that node is valid."""
     reported = [member for member in control.members.values() if member.report is not None]
     if not reported:
         why = "; ".join(f"{node}: {why}" for node, why in control.lost().items())
         raise Error(f"no node has a report: {why}\n  try squall cluster status")
     files = [str(folder / f"{member.name}.json") for member in reported]
-    return subprocess.run([find_binary(), "report", *files, *arguments], text=True, **how)
+    missing = [f"--missing={node}={why}" for node, why in control.lost().items()]
+    argv = [find_binary(), "report", *files, *missing, *arguments]
+    return subprocess.run(argv, text=True, **how)
 
 
 def _tell(control: Control) -> None:

@@ -134,6 +134,16 @@ fn a_part_that_is_absent_is_named_and_the_whole_is_not_valid() {
 }
 
 #[test]
+fn a_node_that_its_controller_missed_makes_a_valid_whole_not_valid() {
+    let mut all = two(part("1/2", "A", 3), part("2/2", "B", 4));
+    assert!(all.verdict.valid, "{:?}", all.verdict);
+    all.lacks_results_of("node3", "its lease expired once, and its traffic was paused");
+    assert_eq!((all.verdict.status, all.verdict.valid), (VerdictStatus::NotValid, false));
+    let reason = &all.verdict.reasons[0];
+    assert!(reason.text.contains(r#""node3""#) && reason.text.contains("expired"), "{reason}");
+}
+
+#[test]
 fn one_that_is_not_valid_makes_the_whole_so() {
     let mut bad = part("2/2", "B", 4);
     bad.verdict.add_reason(ReasonCode::GeneratorBound, "late".into(), "");
