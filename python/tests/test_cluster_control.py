@@ -159,6 +159,19 @@ def test_a_silent_node_is_waited_for_if_it_may_resume() -> None:
     assert all(engine.bodies[0]["pause_s"] == PAUSE_S for engine in engines)
 
 
+def test_nodes_that_only_answer_run_until_they_are_stopped() -> None:
+    engines = nodes(2)
+
+    def watch(of: Control) -> None:
+        if of.elapsed_s() > 0.6:
+            of.stop("by request")
+
+    done = control(engines, watch=watch)
+    asyncio.run(done.run([Part(name, {"profile": {}}, sends=False) for name in done.members]))
+    assert done.ending == "by request"
+    assert all(engine.stopped_ns > engine.at_ns for engine in engines)
+
+
 def test_a_signal_ends_all_and_reports() -> None:
     engines = nodes(3, sends_s=30)
 

@@ -98,8 +98,8 @@ def test_a_renewal_arrives_with_its_ticket_and_reads_the_clock(
 ) -> None:
     echo, came = renewals
     exchanges = renewed(echo.where, 42, 0.5)
-    # The last one may still be on its way.
-    assert 5 <= len(exchanges) <= len(came) <= len(exchanges) + 1
+    # The answers to the last ones may still be on their way.
+    assert 5 <= len(exchanges) <= len(came)
     assert all(ticket == 42 for ticket, _, _ in came)
     for (_, sent_ns, came_ns), one in zip(came, exchanges):
         assert (sent_ns, came_ns) == (one.c0, one.n_in)
@@ -131,7 +131,10 @@ def test_renewals_go_on_while_nobody_answers() -> None:
         assert not exchanges and not task.done()
         again = Echo("127.0.0.1", port, time.monotonic_ns)
         again.where = where
-        await asyncio.sleep(0.3)
+        for _ in range(2000):
+            if exchanges:
+                break
+            await asyncio.sleep(0.01)
         task.cancel()
         again.close()
 

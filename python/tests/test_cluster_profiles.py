@@ -45,6 +45,29 @@ def test_each_node_has_its_ports_its_part_and_the_same_streams(tmp_path: pathlib
     assert [part.sends for part in done.parts] == [True, True, False]
 
 
+@pytest.mark.parametrize(
+    ("client", "asks"),
+    [
+        ("", True),
+        ('ipv6 = "slaac"', True),
+        ('ipv6 = "2001:db8::2/64"', False),
+        ('ipv4 = "10.0.0.2/16"\ngateway = "10.0.0.1"', False),
+        ('ipv4 = "10.0.0.2/16"\ngateway = "10.0.0.1"\ndhcp = "inform"', True),
+        ('ipv4 = "10.0.0.2/16"\ngateway = "10.0.0.1"\nping = "gateway"', True),
+        ('pppoe = "none"', True),
+        ('ipv4 = "none"\nlldp = "30 s"', False),
+    ],
+)
+def test_hosts_that_ask_for_something_send_and_others_answer(
+    tmp_path: pathlib.Path, client: str, asks: bool
+) -> None:
+    server = '[[host]]\nport = "B"\nipv4 = "10.0.0.1/16"\nserve = "10.0.1.0-10.0.1.9"\n'
+    text = f'[ports]\nB = "null:"\nC = "null:"\n{server}[[host]]\nport = "C"\n{client}\n'
+    inventory = Inventory.parse(HEAD + NODES + '[ports]\nB = "x/null:"\nC = "y/null:"\n')
+    done = job(inventory, profile(tmp_path, text), {}, "")
+    assert [(part.node, part.sends) for part in done.parts] == [("x", False), ("y", asks)]
+
+
 def test_a_node_whose_ports_are_not_used_does_not_take_part(tmp_path: pathlib.Path) -> None:
     text = '[ports]\nB = "null:"\n[[stream]]\npacket = "eth/ipv4/udp"\nrate = "1 kpps"\n'
     assert [part.node for part in job(INVENTORY, profile(tmp_path, text), {}, "").parts] == ["z"]

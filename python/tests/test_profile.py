@@ -224,6 +224,16 @@ def test_keywords_are_those_of_the_schema() -> None:
     assert names(squall.Router) == keys("properties", "router", "items", "properties")
 
 
+def test_each_object_goes_to_its_list_and_others_are_refused() -> None:
+    profile = squall.Profile(ports={"A": "null:"})
+    profile.add(squall.HostGroup(ipv4="10.0.0.2/24"), squall.Router(ipv4="10.0.0.1/24"))
+    assert (len(profile.hosts), len(profile.routers), profile.streams) == (1, 1, [])
+    stream = squall.Stream(packet="eth/ipv4/udp", rate="1 kpps")
+    with pytest.raises(TypeError, match="cannot add Vary to a profile: expected Stream, "):
+        profile.add(stream, squall.vary("ipv4.src", "random"))
+    assert profile.streams == []
+
+
 def test_flows_run_and_are_reported(loop: Address) -> None:
     profile = squall.Profile(
         ports={"A": loop(), "B": loop()}, flows={"clients": "A", "servers": "B"}

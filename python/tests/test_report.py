@@ -136,7 +136,8 @@ def test_series_are_columns_over_time(loop: Address) -> None:
             run.sample()
         profile.add(squall.Stream(name="b", packet="eth/ipv4/udp", rate="1 kpps"))
         run.change(profile)
-        run.wait(0.1)
+        # Long enough that a busy machine sends a frame of each stream.
+        run.wait(0.5)
         last = run.sample()
         run.stop()
         report = run.finish()

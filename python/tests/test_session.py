@@ -239,6 +239,16 @@ def test_an_unknown_stream_lists_the_nearest(loop: Address) -> None:
             run.finish().streams["x"]
 
 
+def test_a_page_of_hosts_has_a_limit(loop: Address) -> None:
+    with squall.Session(profile(loop(), stream())) as session:
+        run = session.start()
+        assert run.hosts(limit=1).total == 0
+        for limit in (0, 10_001):
+            with pytest.raises(ValueError, match=f"limit = {limit}: expected 1 to 10000"):
+                run.hosts(limit=limit)
+        run.stop()
+
+
 def test_a_change_that_is_refused_changes_nothing(loop: Address) -> None:
     load = profile(loop())
     with squall.Session(load) as session:
@@ -305,13 +315,13 @@ def test_other_threads_go_on_while_one_runs(loop: Address) -> None:
 
     timer = threading.Thread(target=tick)
     timer.start()
-    squall.run(profile(loop(), duration="0.3 s"))
+    squall.run(profile(loop(), duration="2 s"))
     assert len(ticks) == 10
     timer.join()
 
 
 def test_ctrl_c_ends_a_run_cleanly_and_leaves_its_report(loop: Address) -> None:
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(squall.Interrupted) as caught:
         squall.run(profile(loop(), stream(latency=True)))
     assert isinstance(caught.value, KeyboardInterrupt)
@@ -322,7 +332,7 @@ def test_ctrl_c_ends_a_run_cleanly_and_leaves_its_report(loop: Address) -> None:
 
 def test_progress_sees_what_becomes_the_series(loop: Address) -> None:
     samples: list[squall.Sample] = []
-    report = squall.run(profile(loop(), duration="0.3 s"), every=0.05, progress=samples.append)
+    report = squall.run(profile(loop(), duration="1 s"), every=0.05, progress=samples.append)
     assert len(samples) >= 2
     assert list(report.series) == samples
 

@@ -214,7 +214,8 @@ def turns(sockets: list[socket.socket], wait_s: Callable[[], float]) -> Iterator
     print("ready", flush=True)
     while running:
         ready, _, _ = select.select([*sockets, sys.stdin], [], [], wait_s())
-        if sys.stdin in ready and not sys.stdin.buffer.read1(1):
+        # Frames that arrived before the end of the input count.
+        if ready == [sys.stdin] and not sys.stdin.buffer.read1(1):
             return
         yield ready
 

@@ -46,6 +46,10 @@ def expect(true, what):
         raise Failed(what() if callable(what) else what)
 
 
+class RestoredLate(Failed):
+    """This script restored a link too late to see the effect of a short cut."""
+
+
 class Rig:
     """The cluster and its runs."""
 
@@ -508,10 +512,11 @@ def quiet_after(rig, node, since, within):
 def ends(process, report, kept, *, missing, seconds=30):
     """Check that the controller ends, names the lost nodes, and reports that the whole run is not
     valid."""
+    limit = seconds * slowness()
     try:
-        text, _ = process.communicate(timeout=seconds)
+        text, _ = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        raise Failed(f"the controller goes on {seconds} s after the fault") from None
+        raise Failed(f"the controller goes on {limit:.0f} s after the fault") from None
     expect(f"node {missing!r} is missing" in text, f"{missing} is not named:\n{text}")
     whole = json.loads(report.read_text())
     expect(not whole["verdict"]["valid"], "the report of the others is VALID")
@@ -616,7 +621,8 @@ def cut_for(rig, seconds, how=unplugged, on_loss="end"):
             same(f"{stream['name']}: received, lost", received, (frames, 0))
         expect(stalled < slowness(), f"node3 sent nothing for {stalled:.2f} s")
         return stalled
-    expect(seconds > LEASE_S + MORE_S, f"a cut of {seconds} s took {lasted:.2f} s")
+    if seconds <= LEASE_S + MORE_S:
+        raise RestoredLate(f"a cut of {seconds} s took {lasted:.2f} s")
     expect(stalled > 0, f"node3 sends on without its controller: {sent}")
     ended = cut_s + seconds - stalled - since
     most = (LEASE_S + MORE_S) * slowness()
@@ -639,6 +645,18 @@ def cut_for(rig, seconds, how=unplugged, on_loss="end"):
     return ended
 
 
+def cut_in_time(*arguments, **more):
+    """As `cut_for`, again if a machine without a free CPU made the cut too long. Only the commands
+    of this script decide that, so it excuses no node."""
+    for left in range(4, -1, -1):
+        try:
+            return cut_for(*arguments, **more)
+        except RestoredLate as error:
+            if not left:
+                raise
+            print(f"  {error}: once more")
+
+
 def longest_stall(rig, node, until):
     """The longest time without a frame of a node, in seconds, until `until` and including it."""
     longest, last, count = 0.0, time.monotonic(), rig.sent()[node]
@@ -652,7 +670,7 @@ def longest_stall(rig, node, until):
 
 def short_cut(rig):
     """A cut of 1 s changes nothing, and one of 3 s pauses traffic within the lease."""
-    print(f"  1 s: at most {cut_for(rig, 1.0):.2f} s without a frame")
+    print(f"  1 s: at most {cut_in_time(rig, 1.0):.2f} s without a frame")
     print(f"  3 s: quiet after {cut_for(rig, 3.0, on_loss='resume'):.2f} s")
 
 
@@ -666,7 +684,7 @@ def cuts(rig):
             for i in range(10):
                 how, on_loss = (unplugged, dropping)[i % 2], ("end", "continue", "resume")[i % 3]
                 try:
-                    found.append(cut_for(rig, seconds, how, on_loss))
+                    found.append(cut_in_time(rig, seconds, how, on_loss))
                 except Failed as error:
                     failed.append(f"{seconds:g} s, {how.__name__}, {on_loss}: {error}")
             what = "longest stall" if seconds < LEASE_S else "quiet after"

@@ -46,9 +46,9 @@ def sent():
     return int(COUNTER.read_text())
 
 
-def sends(timeout_s=60, what="nothing is sent"):
+def sends(timeout_s=60, what="nothing is sent", frames=RATE // 10):
     before, deadline = sent(), time.monotonic() + timeout_s
-    while sent() < before + RATE // 10:
+    while sent() < before + frames:
         expect(time.monotonic() < deadline, f"{what}: {sent() - before} frames in {timeout_s} s")
         time.sleep(0.02)
 
@@ -177,9 +177,7 @@ class Served:
         of the interface's counter from `before`.
         """
         path = f"{API}/runs/{run['id']}"
-        row = self.daemon.until(
-            path, lambda row: row["state"] in ("done", "failed", "interrupted"), 5
-        )
+        row = self.daemon.until(path, lambda row: row["state"] in ("done", "failed", "interrupted"))
         check(
             row["state"] == "interrupted" and because in (row["error"] or ""), f"the run is {row}"
         )
@@ -294,7 +292,7 @@ const [url, executablePath] = process.argv.slice(-2);
   const server = await chromium.launchServer({ executablePath, args });
   const browser = await chromium.connect(server.wsEndpoint());
   const page = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage();
-  page.setDefaultTimeout(20000);
+  page.setDefaultTimeout(60000);
   await page.goto(`${url}/#/streams`);
   await page.getByLabel("Token").fill(process.env.SQUALL_TOKEN);
   await page.getByRole("button", { name: "Log in" }).click();
@@ -409,7 +407,8 @@ def stock_clients_are_killed(folder):
             f"its counters are {found}, the interface counted {counted}",
         )
         # A reader of metrics kept the ports while it was connected, and for one more lease.
-        daemon.until(f"{API}/leases", lambda found: not found["leases"], LEASE + MORE)
+        most = 2 * (LEASE + MORE) * slowness()
+        daemon.until(f"{API}/leases", lambda found: not found["leases"], most)
         served.free()
     status, _ = served.terminate()
     check(status == 0, f"exit status {status}")
@@ -460,6 +459,13 @@ def under_way(served, otg=True):
     for one in [watch, lazy, silent, unshaken]:
         open_ones.callback(one.close)
     sends()
+    # Frames are written in chunks, the first of them after 0.1 s or later.
+    daemon.until(
+        f"{API}/files",
+        lambda found: any(
+            file["name"] == "beside.pcapng" and file["size"] > 10_000 for file in found["files"]
+        ),
+    )
     time.sleep(0.6)
     return runs, open_ones
 
@@ -684,7 +690,7 @@ def refused(folder, *words, options=()):
         *options,
     ]
     try:
-        done = subprocess.run(serve, capture_output=True, text=True, timeout=5)
+        done = subprocess.run(serve, capture_output=True, text=True, timeout=30)
     except subprocess.TimeoutExpired:
         return check(False, f"a daemon starts in {folder}")
     printed = done.stderr
@@ -713,7 +719,7 @@ def a_folder_has_one_daemon(folder):
     ]["id"]
     half = daemon.connect()
     half.sendall(upload(daemon, "whole.bin", 100) + bytes(50))
-    time.sleep(0.3)
+    sends()
     for _ in range(3):
         refused(daemon.data, "another daemon uses this folder")
     link = folder / "link"
@@ -742,7 +748,7 @@ def a_folder_has_one_daemon(folder):
         "--grpc",
         "off",
     ]
-    done = subprocess.run(serve, capture_output=True, text=True, timeout=5)
+    done = subprocess.run(serve, capture_output=True, text=True, timeout=30)
     check(
         done.returncode == 3
         and other.daemon.name in done.stderr
@@ -859,7 +865,12 @@ def a_run_that_lost_its_port_has_failed(folder):
         )
         run = daemon.ask("POST", f"{API}/{kind}", {**body, "ttl_s": 60}).json()["run"]["id"]
         daemon.until(f"{API}/runs/{run}", lambda row: row["state"] == "running")
-        time.sleep(0.7)
+        counter = pathlib.Path("/sys/class/net/gone-a/statistics/tx_packets")
+        deadline = time.monotonic() + 60
+        while kind == "runs" and int(counter.read_text()) < RATE / 2:
+            expect(time.monotonic() < deadline, "nothing is sent on gone-a")
+            time.sleep(0.02)
+        time.sleep(0.3)
         subprocess.run(["ip", "link", "del", "gone-a"], check=True, timeout=10)
         row = daemon.until(
             f"{API}/runs/{run}", lambda row: row["state"] not in ("starting", "running")
@@ -1013,7 +1024,10 @@ def captures_of_otg_stop_at_once(folder):
                 daemon.ask("POST", "/control/state", capture("start")).status == 200,
                 "the capture starts",
             )
-            time.sleep(0.3)
+            if busy:
+                sends(frames=300)
+            else:
+                time.sleep(0.3)
             sock = daemon.connect()
             since = time.monotonic()
             expect(
@@ -1026,7 +1040,7 @@ def captures_of_otg_stop_at_once(folder):
                 got = daemon.ask("POST", "/monitor/capture", {"port_name": "b"})
                 check(
                     len(got.body) > 50 * 512,
-                    f"of 300 frames, {len(got.body)} octets are in the capture",
+                    f"of 300 frames or more, {len(got.body)} octets are in the capture",
                 )
     took.sort()
     served.terminate()
@@ -1062,7 +1076,7 @@ def a_standard_test_goes_on_after_a_kill(folder):
         return f"{API}/runs/{got.json()['run']['id']}"
 
     path = begin()
-    row = daemon.until(path, lambda row: row["test"]["trial"] >= 4, 30)
+    row = daemon.until(path, lambda row: row["test"]["trial"] >= 4)
     found_frames = sum(trial["sent"] for trial in row["test"]["latest"])
     check(
         0 < found_frames <= sent() - before,
@@ -1071,7 +1085,7 @@ def a_standard_test_goes_on_after_a_kill(folder):
     first = served.stored_report(path)
     deadline = time.monotonic() + 60
     while served.stored_report(path) == first:
-        check(time.monotonic() < deadline, "no further report is stored while the test runs")
+        expect(time.monotonic() < deadline, "no further report is stored while the test runs")
         time.sleep(0.05)
     served.kill()
     stops(1, "a test in a daemon that is killed")
@@ -1083,9 +1097,9 @@ def a_standard_test_goes_on_after_a_kill(folder):
     served.free()
     again = begin(journal=row["test"]["journal"])
     known = len(report["trials"])
-    daemon.until(again, lambda row: row["test"]["latest"], 30)
+    daemon.until(again, lambda row: row["test"]["latest"])
     daemon.ask("POST", f"{again}/stop")
-    row = daemon.until(again, lambda row: row["state"] == "done", 15)
+    row = daemon.until(again, lambda row: row["state"] == "done")
     more = daemon.ask("GET", f"{again}/report").json()
     check(more["trials"][:known] == report["trials"], "the first trials are other ones")
     check(more["verdict"]["status"] == "stopped", f"it ends as {more['verdict']}")

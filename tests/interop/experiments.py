@@ -31,7 +31,7 @@ def expect(good, what):
         raise Failed(what)
 
 
-def run(squall, *arguments, timeout_s=60):
+def run(squall, *arguments, timeout_s=60 + BUSY_S):
     command = [squall, "experiment", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     if done.returncode == 3 and "no lab" in done.stderr:

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from tools import Failed, background, run, same, wait_idle
+from tools import Failed, background, run, same, slowness, wait_idle
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute()
@@ -76,10 +76,11 @@ def network():
 
 
 def wait(what, come, seconds=30):
+    seconds *= slowness()
     until = time.monotonic() + seconds
     while not come():
         if time.monotonic() > until:
-            raise Failed(f"{what}: not within {seconds} s")
+            raise Failed(f"{what}: not within {seconds:.0f} s")
         time.sleep(0.05)
 
 
@@ -139,9 +140,13 @@ class Nginx:
         self.process.terminate()
         self.process.wait(10)
 
-    def log(self):
-        """Return (path, status, octets of the body) of all requests since the previous call."""
+    def log(self, expected=0):
+        """Return (path, status, octets of the body) of all requests since the previous call. Wait
+        until as many are logged as `expected`: nginx logs a request after it has sent the answer.
+        """
         log = self.folder / "access.log"
+        if expected:
+            wait("nginx logs the requests", lambda: log.read_text().count("\n") >= expected)
         text = log.read_text() if log.exists() else ""
         log.write_text("")
         return [
@@ -500,7 +505,7 @@ def played_again(folder, nginx):
     finally:
         tcpdump.terminate()
         tcpdump.communicate(timeout=10)
-    requests = nginx.log()
+    requests = nginx.log(expected=9)
     same("requests that curl made", len(requests), 9)
     argv = [
         "replay",
@@ -544,7 +549,8 @@ def played_again(folder, nginx):
         }
         same(f"a capture, played {loops} times", what, expected)
         same(f"conversations, {loops} times", load["total"]["client"]["completed"], 5 * loops)
-        same(f"requests, {loops} times: nginx says", sorted(nginx.log()), sorted(requests * loops))
+        logged = sorted(nginx.log(expected=9 * loops))
+        same(f"requests, {loops} times: nginx says", logged, sorted(requests * loops))
     print("ok: a capture's conversations and nginx")
 
 

@@ -292,9 +292,13 @@ def labs(squall, state, environment):
         time.sleep(after_s / 20)
         process.kill()
         process.wait()
-        # The other process either continues and creates the lab, or has not started to.
+        # The other process either continues and creates the lab, which takes longer on a busy
+        # machine, or has not started to.
         time.sleep(0.3)
-        up = "killed" in run(squall, "lab", "list", env=environment).stdout
+        listed = lambda: "killed" in run(squall, "lab", "list", env=environment).stdout
+        until = time.monotonic() + TIMEOUT_S
+        while not (up := listed()) and processes(state) and time.monotonic() < until:
+            time.sleep(0.05)
         if up:
             in_lab = [
                 squall,
@@ -310,9 +314,9 @@ def labs(squall, state, environment):
                 "veth-b",
             ]
             kill_at([*in_lab, *PACKET, "-r", "10kpps", "-q"], after_s, environment)
-            listed = run(squall, "lab", "exec", "killed", "--", squall, "ports", env=environment)
-            if "veth-b" not in listed.stdout:
-                raise Failed(f"a lab after one in it was killed: {listed.stdout}{listed.stderr}")
+            ports = run(squall, "lab", "exec", "killed", "--", squall, "ports", env=environment)
+            if "veth-b" not in ports.stdout:
+                raise Failed(f"a lab after one in it was killed: {ports.stdout}{ports.stderr}")
             down = run(squall, "lab", "down", "killed", env=environment)
             if down.returncode != 0:
                 raise Failed(f"lab down: {down.stderr}")

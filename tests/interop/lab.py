@@ -168,7 +168,7 @@ def a_lab_comes_and_goes(squall, _golden, _folder):
             f"exec in none: {gone.returncode} {gone.stderr}",
         )
         expect(lab.run("down", lab.name).returncode != 0, "down twice")
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while holders(lab.name) and time.monotonic() < deadline:
         time.sleep(0.05)
     expect(not holders(lab.name), "a process of the lab is left")
@@ -188,6 +188,13 @@ def holders(lab):
     return found
 
 
+def listens(lab):
+    """Whether a process in the lab has a packet socket. The first line has the names of columns."""
+    command = lab.command("cat", "/proc/net/packet")
+    listed = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    return len(listed.splitlines()) > 1
+
+
 def both_ways_and_measured(squall, _golden, folder):
     """Send in one process at one end, and receive the same frames in another at the other end and
     measure them.
@@ -201,12 +208,16 @@ def both_ways_and_measured(squall, _golden, folder):
             "-n",
             "2000",
             "--duration",
-            "20s",
+            "60s",
             "--json",
             str(received),
             "--quiet",
         ]
         with background(lab.command(squall, *receive)) as listener:
+            deadline = time.monotonic() + 30
+            while not listens(lab) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            # It also has to bind its socket, and to make a ring for it.
             time.sleep(0.7)
             send = [
                 "send",
@@ -228,7 +239,7 @@ def both_ways_and_measured(squall, _golden, folder):
                 timeout=60,
             )
             expect(sent.returncode == 0, f"send: {sent.stderr}")
-            expect(listener.wait(30) == 0, "recv failed")
+            expect(listener.wait(90) == 0, "recv failed")
         report = json.loads(received.read_text())
         stream = report["streams"][0]["rx"]
         expect(

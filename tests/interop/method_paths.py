@@ -18,7 +18,7 @@ FRAMES = 20
 
 def run(lab, method, *arguments):
     common = ["--quick", "--rest", "0.05", "--linger", "100ms", "--json", "-"]
-    return lab.exec(lab.squall, "test", method, *arguments, *common, timeout=120)
+    return lab.exec(lab.squall, "test", method, *arguments, *common, timeout=300)
 
 
 def over_pairs(lab, method, *arguments):

@@ -31,7 +31,8 @@ def expect(good, what):
 
 
 def output(*command, **more):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **more)
+    # Stripping and compressing a debug build takes long while other scripts and a compiler run.
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, **more)
     expect(done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
 

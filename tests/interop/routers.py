@@ -57,6 +57,8 @@ protocol rip ng r6 {{ ipv6 {{ table rip6; import all; export all; }}; interface 
     )
 )
 
+# BFD ends a session after three intervals without a frame. A busy machine can miss three of 100 ms,
+# and no session may go down.
 ALL = f"""
 [[router]]
 name = "r1"
@@ -74,7 +76,7 @@ dead = "3 s"
 rip = true
 ripng = true
 rip_update = "1 s"
-bfd = "100 ms"
+bfd = "1 s"
 routes = ["198.51.100.0/25 x 2", "2001:db8:1::/48 x 2"]
 """
 
@@ -127,9 +129,26 @@ def running(folder, text, environment, seconds=60):
     routers.extend(json.loads(report)["routers"])
 
 
-def birdc(folder, bird, environment, *command):
+def birdc(control, bird, environment, *command):
     client = pathlib.Path(bird).with_name("birdc")
-    return run(client, "-s", folder / "peer", *command, env={**os.environ, **environment}).stdout
+    return run(client, "-s", control, *command, env={**os.environ, **environment}).stdout
+
+
+def wait_for_imports(process, bird, environment, routes):
+    """Wait until the BIRD of the run's router has a route by each protocol, and Squall has asked it
+    for their numbers. The report then shows whether it has."""
+    control = pathlib.Path(tempfile.gettempdir(), f"squall-router-{process.pid}-0", "control")
+    show = ("show", "route", "protocol")
+
+    def learnt():
+        return all(
+            route in birdc(control, bird, environment, *show, protocol)
+            for protocol, route in routes.items()
+        )
+
+    with contextlib.suppress(Failed):
+        wait("the router has the routes of its peer", learnt, 10)
+    time.sleep(2)
 
 
 def every_protocol(folder, bird, environment):
@@ -138,7 +157,7 @@ def every_protocol(folder, bird, environment):
     config.write_text(PEER)
 
     def table(name):
-        text = birdc(folder, bird, environment, "show", "route", "table", name, "all")
+        text = birdc(folder / "peer", bird, environment, "show", "route", "table", name, "all")
         return set(re.findall(r"^(\S+/\d+) ", text, re.MULTILINE)), text
 
     def learnt():
@@ -157,7 +176,9 @@ def every_protocol(folder, bird, environment):
         wait("BIRD has the routes", lambda: process.poll() is not None or learnt(), 60)
         _, text = table("bgp4")
         # The routes of the peer come at their own pace.
-        time.sleep(2)
+        expected = dict.fromkeys(("bgp1", "ospf4", "rip4"), PEERS)
+        expected |= dict.fromkeys(("bgp2", "ospf6", "rip6"), PEERS6)
+        wait_for_imports(process, bird, environment, expected)
     for attribute in ("BGP.as_path: 65001 65001", "BGP.med: 7", "(65001,42)"):
         if attribute not in text:
             raise Failed(f"{attribute} is not in {text}")
@@ -173,7 +194,7 @@ def every_protocol(folder, bird, environment):
     same("failures", (router["failed"], router["downs"], router["dropped"]), (None, 0, 0))
 
 
-def gobgp(folder, gobgpd, environment, bird_environment):
+def gobgp(folder, gobgpd, environment, bird, bird_environment):
     """GoBGP has the routes of the profile."""
     config = folder / "gobgp.toml"
     config.write_text(GOBGP)
@@ -198,7 +219,7 @@ def gobgp(folder, gobgpd, environment, bird_environment):
                 "GoBGP has the routes",
                 lambda: process.poll() is not None or rib() == {*ROUTES, PEERS},
             )
-            time.sleep(0.5)
+            wait_for_imports(process, bird, bird_environment, {"bgp1": PEERS})
     [router] = routers
     [bgp] = router["protocols"]
     same("BGP", (bgp["state"], bgp["imported"], bgp["exported"]), ("Established", 1, 2))
@@ -208,8 +229,8 @@ def a_daemon_that_dies_is_reported(folder, environment):
     """The run is not valid, and says why; nothing is left of the daemon."""
     text = BGP.format(routes=PEERS)
     with running(folder, text, environment, 3) as (process, routers):
-        wait("the daemon starts", lambda: children(process.pid, "bird"))
-        for pid in children(process.pid, "bird"):
+        wait("the daemon starts", lambda: daemons(process.pid))
+        for pid in daemons(process.pid):
             os.kill(pid, signal.SIGKILL)
         process.wait(30)
     [router] = routers
@@ -225,23 +246,25 @@ def nothing_is_left_of_a_killed_run(folder, environment):
     """The kernel ends the daemon with Squall."""
     process = started(folder, BGP.format(routes=PEERS), environment)
     try:
-        wait("the daemon starts", lambda: children(process.pid, "bird"))
-        [daemon] = children(process.pid, "bird")
+        wait("the daemon starts", lambda: daemons(process.pid))
+        [daemon] = daemons(process.pid)
     finally:
         process.kill()
         process.communicate(timeout=30)
     wait("the daemon ends", lambda: not pathlib.Path(f"/proc/{daemon}").exists(), 5)
 
 
-def children(pid, name):
-    """The descendants of a process that run a program."""
+def daemons(pid):
+    """The descendants of a process that run BIRD as a daemon: before, Squall lets another BIRD
+    check the configuration."""
     found = []
     for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for child in map(int, task.read_text().split()):
                 comm = pathlib.Path(f"/proc/{child}/comm").read_text().strip()
-                found += [child] if comm == name else []
-                found += children(child, name)
+                argv = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+                found += [child] if comm == "bird" and b"-f" in argv else []
+                found += daemons(child)
     return found
 
 
@@ -355,7 +378,7 @@ def a_million_routes(folder, bird, environment):
     )
 
     def routes():
-        text = birdc(folder, bird, environment, "show", "route", "count")
+        text = birdc(folder / "peer", bird, environment, "show", "route", "count")
         return int(re.search(r"Total: (\d+) of", text)[1])
 
     argv = [bird, "-f", "-c", config, "-s", folder / "peer"]
@@ -389,7 +412,7 @@ def main():
             if go is None:
                 print("SKIPPED: gobgpd is not installed (scripts/setup system)")
             else:
-                gobgp(folder, go, go_environment, environment)
+                gobgp(folder, go, go_environment, bird, environment)
             a_daemon_that_dies_is_reported(folder, environment)
             nothing_is_left_of_a_killed_run(folder, environment)
             if "--full" in sys.argv[1:]:

@@ -15,7 +15,7 @@ import tempfile
 
 from flows import LOCAL, REMOTE, SQUALL, inside, network
 from hosts import captured
-from tools import Failed, run, same
+from tools import Failed, run, same, wait_idle
 
 HOSTS = 5
 SERVER = pathlib.Path(__file__).with_name("pppoe_server.py")
@@ -29,7 +29,7 @@ def report_of(folder, namespace, name, text):
     process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
 
     def groups():
-        error = process.communicate(timeout=60)[1]
+        error = process.communicate(timeout=120)[1]
         if not report.exists():
             raise Failed(f"{name}: {error}")
         return {group["name"]: group for group in json.loads(report.read_text())["hosts"]}
@@ -68,6 +68,8 @@ def pppoe(folder, method):
     try:
         with captured(folder / f"{method}.pcap", "ether proto 0x8863 or ether proto 0x8864"):
             groups = report_of(folder, LOCAL, method, text)()
+        # Until it has counted the last frames.
+        wait_idle(server)
     finally:
         server.terminate()
     seen = json.loads(server.communicate(timeout=10)[0].splitlines()[-1])

@@ -19,8 +19,9 @@ class Failed(Exception):
 
 
 def run(*argv, ok=(0,), **options):
+    # Only a command that hangs takes this long, even where a compiler has most of the CPUs.
     done = subprocess.run(
-        [str(a) for a in argv], capture_output=True, text=True, timeout=120, **options
+        [str(a) for a in argv], capture_output=True, text=True, timeout=300, **options
     )
     if done.returncode not in ok:
         raise Failed(f"{' '.join(map(str, argv))}: {done.returncode}\n{done.stdout}{done.stderr}")

@@ -579,7 +579,8 @@ class Matrix:
                 and time.monotonic() < until
             ):
                 time.sleep(0.02)
-            time.sleep(0.2)
+            # The receiver also has to bind its socket, to make a ring for it, and to start.
+            time.sleep(1)
             listener.send_signal(signal.SIGSTOP)
             send = [
                 "send",

@@ -101,7 +101,7 @@ class Otg:
         asked.port.port_names = list(names)
         return {metric.name: metric for metric in self.api.get_metrics(asked).port_metrics}
 
-    def until(self, good, what, timeout_s=15):
+    def until(self, good, what, timeout_s=60):
         """Wait until `good` returns a true value, and return that value."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -122,14 +122,14 @@ class Otg:
         return self.settled(*names)
 
     def settled(self, *names):
-        """Return metrics of flows, once all sent frames have arrived, or none has arrived for most
-        of a second: on a busy machine the receiver is late."""
+        """Return metrics of flows, once all sent frames have arrived, or none has arrived for
+        1.8 s: on a busy machine the receiver is late."""
         before, same = None, 0
         for _ in range(100):
             found = self.flows(*names)
             counts = [(m.frames_tx, m.frames_rx) for m in found.values()]
             same = same + 1 if counts == before else 0
-            if same >= 6 or (same >= 1 and all(sent == came for sent, came in counts)):
+            if same >= 15 or (same >= 1 and all(sent == came for sent, came in counts)):
                 break
             before = counts
             time.sleep(0.12)

@@ -562,7 +562,7 @@ fn a_killed_process_leaves_nothing() -> Outcome {
         assert_eq!(line, "open\n", "{address}: a socket left behind is no obstacle");
         child.0.kill()?;
         child.0.wait()?;
-        for _ in 0..100 {
+        for _ in 0..3000 {
             if leftovers() == before {
                 break;
             }

@@ -48,6 +48,8 @@ const MAX_LINE: u64 = 1 << 20;
 const QUEUED_LINES: usize = 64;
 /// Interval for checking whether to stop the controller and whether it has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum time in which the lines of a controller that has ended are read.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// The command and the time limits for the controller of runs over several machines.
 #[derive(Clone, Debug)]
@@ -195,15 +197,15 @@ impl Job for Cluster {
     }
 
     fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal> {
-        Err(unchangeable())
+        Err(unshown())
     }
 
     fn hosts(&self, _question: &HostQuestion) -> Result<HostPage, Refusal> {
-        Err(unchangeable())
+        Err(unshown())
     }
 
     fn host(&self, _group: Option<&str>, _number: u32) -> Result<HostDetail, Refusal> {
-        Err(unchangeable())
+        Err(unshown())
     }
 }
 
@@ -211,6 +213,13 @@ fn unchangeable() -> Refusal {
     Refusal::conflict(
         "run_over_nodes",
         "a run over several machines cannot be changed\n  try to stop it",
+    )
+}
+
+fn unshown() -> Refusal {
+    Refusal::conflict(
+        "run_over_nodes",
+        "the nodes show their hosts and flows\n  try the daemon of the node",
     )
 }
 
@@ -379,13 +388,8 @@ impl ControllerProcess {
         cluster: &Cluster,
         mut on_line: impl FnMut(ViewLine),
     ) -> Vec<String> {
-        loop {
-            // Check whether it has ended before reading, so that the last lines are read, too.
-            let ended = self.has_ended();
+        while !self.has_ended() {
             self.read_lines(&mut on_line);
-            if ended {
-                break;
-            }
             if let Some(why) = self.overdue(how, cluster) {
                 _ = self.kill();
                 return vec![why];
@@ -393,6 +397,7 @@ impl ControllerProcess {
         }
         // Kill the group even if the controller has ended, because its children may still run.
         let status = self.kill();
+        self.read_rest(&mut on_line);
         if self.words.is_empty() && self.stopped.is_some() {
             self.words.push_back("it was stopped before the nodes could report".into());
         } else if self.words.is_empty() {
@@ -414,6 +419,16 @@ impl ControllerProcess {
                 Err(RecvTimeoutError::Disconnected) => return thread::sleep(wait),
             }
             wait = Duration::ZERO;
+        }
+    }
+
+    /// Reads the last lines. The thread may not have read them yet, so this waits until the pipe is
+    /// closed, or for a short time if a process outside of the group has it.
+    fn read_rest(&mut self, on_line: &mut impl FnMut(ViewLine)) {
+        let until = Instant::now() + LAST_LINES;
+        let left = || until.saturating_duration_since(Instant::now());
+        while let Ok(line) = self.lines.recv_timeout(left()) {
+            self.line(line, on_line);
         }
     }
 

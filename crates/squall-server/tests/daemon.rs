@@ -1106,6 +1106,8 @@ fn a_held_run_starts_at_the_given_instant_of_the_cluster_clock() {
     let post = |what: &str, body: Value| daemon.json("POST", &format!("{path}/{what}"), body);
     assert_eq!(daemon.get(&path)["state"], "ready");
     assert_eq!(post("pause", json!({})).0, 400);
+    let (status, reply) = daemon.json("GET", &format!("{path}/hosts"), Value::Null);
+    assert_eq!((status, &reply["error"]["code"]), (409, &json!("run_starting")), "{reply}");
     let now = || daemon.get("/squall/v1/clock")["monotonic_ns"].as_u64().expect("a time") + SHIFT;
     let (status, reply) = post("go", json!({ "at_ns": now() - 1 }));
     assert_eq!((status, &reply["error"]["code"]), (409, &json!("too-late")), "{reply}");
@@ -1537,6 +1539,9 @@ fn a_standard_test_is_watched_stopped_and_continued() {
     assert!(so_far["verdict"]["status"] == "stopped" && trials(&so_far).len() >= 2, "{so_far}");
     let (status, reply) = daemon.json("POST", &format!("{path}/pause"), json!({}));
     assert_eq!((status, &reply["error"]["code"]), (409, &json!("run_is_test")));
+    let (status, reply) = daemon.json("GET", &format!("{path}/hosts"), Value::Null);
+    assert_eq!((status, &reply["error"]["code"]), (409, &json!("run_is_test")));
+    assert!(reply.to_string().contains("a standard test shows no hosts"), "{reply}");
     let (status, reply) = daemon.json("POST", "/squall/v1/tests", soak("soaks"));
     assert_eq!((status, &reply["error"]["code"]), (409, &json!("port_in_use")));
     let mut same = soak("elsewhere");
@@ -1628,10 +1633,10 @@ fn watchers_get_changes() {
 #[test]
 fn a_socket_that_watches_a_run_keeps_its_lease() {
     let daemon = Daemon::of("kept");
-    let run = daemon.run("kept", json!({ "ttl_s": 1.0 }));
+    let run = daemon.run("kept", json!({ "ttl_s": 3.0 }));
     let mut socket = daemon.watch(&format!("runs={run}&every_ms=200"));
     let since = Instant::now();
-    while since.elapsed() < Duration::from_millis(2500) {
+    while since.elapsed() < Duration::from_millis(4500) {
         socket.read().expect("a message");
     }
     assert_eq!(daemon.get("/squall/v1/runs")["runs"][0]["state"], "running");
@@ -1840,6 +1845,9 @@ fn a_run_over_nodes_has_the_rows_that_its_controller_tells_and_its_report() {
     assert_eq!((status, &reply["error"]["code"]), (409, &json!("port_in_use")), "{reply}");
     let (status, reply) = daemon.json("POST", &format!("{path}/pause"), Value::Null);
     assert_eq!((status, &reply["error"]["code"]), (409, &json!("run_over_nodes")), "{reply}");
+    let (status, reply) = daemon.json("GET", &format!("{path}/hosts"), Value::Null);
+    assert_eq!((status, &reply["error"]["code"]), (409, &json!("run_over_nodes")), "{reply}");
+    assert!(reply.to_string().contains("try the daemon of the node"), "{reply}");
     let (_, _, text) = daemon.ask("GET", "/metrics", &[], b"");
     let text = String::from_utf8(text).expect("UTF-8");
     well_formed(&text);
@@ -1873,7 +1881,7 @@ fn a_run_over_nodes_has_the_rows_that_its_controller_tells_and_its_report() {
 
 #[test]
 fn a_controller_that_dies_hangs_or_is_missing_is_a_failed_run_that_says_why() {
-    let limit = Duration::from_millis(400);
+    let limit = Duration::from_secs(1);
     let ray = "echo 'squall: warning' >&2; echo noise >&2; \
                echo \"squall: cannot import squall.cluster\n  try pip install\" >&2; exit 3\n";
     let hangs = "view; exec sleep 1000\n";
@@ -1883,12 +1891,15 @@ fn a_controller_that_dies_hangs_or_is_missing_is_a_failed_run_that_says_why() {
         ("early", early, true, "stopped before the nodes could report"),
         ("ray", ray, false, "cannot import squall.cluster\n  try pip install"),
         ("dies", "view; kill -9 $$\n", false, "the controller ended without a word: signal: 9"),
-        ("hangs", hangs, false, "printed nothing for 0.4 s and was killed"),
-        ("deaf", ignores, true, "did not report after a stop for 0.4 s and was killed"),
+        ("hangs", hangs, false, "printed nothing for 1 s and was killed"),
+        ("deaf", ignores, true, "did not report after a stop for 1 s and was killed"),
         ("half", "view; echo '{\"schema\":' >\"$json\"\n", false, "the report of the nodes: EOF"),
     ] {
-        let daemon =
-            with_controller(name, script, |how| (how.silent, how.stopping) = (limit, limit));
+        // Only the limit under test is short: a busy machine may be late with the next line.
+        let daemon = with_controller(name, script, |how| {
+            how.silent = if name == "hangs" { limit } else { TIMEOUT };
+            how.stopping = if name == "deaf" { limit } else { TIMEOUT };
+        });
         let run = daemon.run("nowhere", json!({ "nodes": "lab" }));
         let path = format!("/squall/v1/runs/{run}");
         if stop {
@@ -2219,6 +2230,9 @@ fn hosts_of_a_live_run_are_found_by_page_filter_and_number() {
         (status, reply["error"]["code"].as_str().unwrap_or_default().to_owned())
     };
     assert_eq!(code(&format!("{run}/hosts?filter=colour%3Dred")), (400, "bad_filter".into()));
+    for limit in [0, 10_001] {
+        assert_eq!(code(&format!("{run}/hosts?limit={limit}")), (400, "bad_query".into()));
+    }
     // The run has two groups.
     for path in ["hosts/1", "hosts/31?group=subscribers", "hosts/1?group=others"] {
         assert_eq!(code(&format!("{run}/{path}")), (404, "not_found".into()), "{path}");
@@ -2226,6 +2240,46 @@ fn hosts_of_a_live_run_are_found_by_page_filter_and_number() {
     assert_eq!(daemon.json("POST", &format!("{run}/stop"), json!({})).0, 200);
     daemon.until(&run, |run| run["state"] == "done");
     assert_eq!(code(&format!("{run}/hosts")), (409, "run_over".into()));
+}
+
+#[test]
+fn a_run_of_hosts_alone_is_of_that_kind_and_cannot_pause() {
+    let daemon = Daemon::of("only-hosts");
+    let profile = "duration = \"1 h\"\n[ports]\nA = \"loop:only-hosts\"\n[[host]]\nport = \
+                   \"A\"\n";
+    let body = json!({ "profile": profile, "pause_s": 5 });
+    let (status, reply) = daemon.json("POST", "/squall/v1/runs", body);
+    let refused = reply.to_string().contains("hosts and routers cannot be paused while");
+    assert!(status == 400 && refused, "{reply}");
+    let (status, reply) = daemon.json("POST", "/squall/v1/runs", json!({ "profile": profile }));
+    assert_eq!((status, &reply["run"]["kind"]), (201, &json!("hosts")), "{reply}");
+    let run = format!("/squall/v1/runs/{}", reply["run"]["id"].as_str().unwrap());
+    let (status, reply) = daemon.json("POST", &format!("{run}/pause"), json!({}));
+    assert_eq!((status, &reply["error"]["code"]), (400, &json!("bad_request")), "{reply}");
+    assert_eq!(daemon.get(&run)["state"], "running");
+    assert_eq!(daemon.json("POST", &format!("{run}/stop"), json!({})).0, 200);
+    daemon.until(&run, |run| run["state"] == "done");
+}
+
+#[test]
+fn a_node_has_pages_of_its_own_hosts() {
+    let daemon = Daemon::of("own-hosts");
+    // Without addresses, hosts have no other state than that they have started.
+    let profile = "duration = \"1 h\"\n[ports]\nA = \"elsewhere:other\"\nB = \
+                   \"loop:own-hosts\"\n[[host]]\nname = \"there\"\nport = \"A\"\ncount = \
+                   3\n[[host]]\nname = \"here\"\nport = \"B\"\ncount = 2\nipv4 = \
+                   \"none\"\nlldp = \"30 s\"\n";
+    let (status, reply) = daemon.json("POST", "/squall/v1/runs", json!({ "profile": profile }));
+    assert_eq!(status, 201, "{reply}");
+    let run = format!("/squall/v1/runs/{}", reply["run"]["id"].as_str().unwrap());
+    let started = format!("{run}/hosts?filter=state%3Dstarted");
+    daemon.until(&started, |page| page["matching"] == 2);
+    let page = daemon.get(&format!("{run}/hosts?limit=2"));
+    assert_eq!((&page["total"], &page["matching"]), (&json!(2), &json!(2)), "{page}");
+    let rows = page["rows"].as_array().unwrap();
+    let row = |row: &Value| (row["group"].clone(), row["number"].clone(), row["state"].clone());
+    let expected = [1, 2].map(|number| (json!("here"), json!(number), json!("started")));
+    assert_eq!(rows.iter().map(row).collect::<Vec<_>>(), expected);
 }
 
 #[test]

@@ -116,12 +116,17 @@ fn streams_that_are_added_follow_each_other_as_their_profile_says() {
 fn a_stream_paused_before_it_began_waits_to_be_resumed() {
     let first = stream(
         "first",
-        "1 kpps",
+        "50 pps",
         "mode = { burst = 50 }\nnext = { stream = \"second\", times = 1 }",
     );
     let second = stream("second", "1 kpps", "mode = { burst = 20 }\nself_start = false");
     let mut run = start(profile("null:", &(first + &second)));
     run.pause(Some("second")).unwrap();
+    let begun = Instant::now();
+    while of(&run.sample().1, "first").tx_packets < 50 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the first does not end");
+        sleep(Duration::from_millis(5));
+    }
     assert!(!run.wait(Duration::from_millis(200)));
     let (_, then) = run.sample();
     run.resume(Some("second")).unwrap();
@@ -368,7 +373,8 @@ fn templates_join_a_load_and_leave_it() {
     run.change(load(&[web, ("more", 81, "cps = 200\nlimit = 40")])).unwrap();
     // Wait until all flows have ended, then begin others.
     while !run.wait(Duration::from_millis(100)) {}
-    run.change(load(&[("last", 81, "cps = 1000\nlimit = 25")])).unwrap();
+    // Slow enough that a busy machine looks before they have all ended.
+    run.change(load(&[("last", 81, "cps = 50\nlimit = 25")])).unwrap();
     assert!(!run.wait(Duration::ZERO));
     let report = run.finish().unwrap();
     assert_eq!(completed(&report), [("web", 150), ("more", 40), ("last", 25)]);

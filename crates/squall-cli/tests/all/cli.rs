@@ -765,7 +765,7 @@ fn a_run_stopped_before_its_requested_end_is_interrupted() {
 #[test]
 fn the_second_signal_aborts() {
     // A receiving run continues for a while after the first signal.
-    let child = endless(&[
+    let mut child = endless(&[
         "send",
         "-p",
         "loop:abort",
@@ -773,12 +773,16 @@ fn the_second_signal_aborts() {
         "eth/ipv4/udp",
         "-r",
         "10kpps",
+        "--linger",
+        "60s",
         "--json",
         "-",
-        "-q",
     ]);
     signal(&child, "-INT");
-    sleep(Duration::from_millis(20));
+    // Two signals that are pending at once are one, so wait for the note about the first.
+    let printed = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut lines = std::io::BufRead::lines(printed);
+    assert!(lines.any(|line| line.unwrap().contains("press Ctrl-C again")));
     signal(&child, "-INT");
     let (status, out, _) = outcome(&child.wait_with_output().unwrap());
     assert_eq!((status, out.as_str()), (130, ""));
@@ -965,7 +969,9 @@ fn every_device_carries_the_frames_of_its_profile_both_ways() {
         };
         let taken = Taken(&name);
         assert!(out.contains(&format!("veth-a - {device} - veth-b")), "{out}");
-        let report = report_in(&name, &["run", profile, "-d", "1s"]);
+        // The forwarder of the reference device may wait for a CPU.
+        let linger = if device.starts_with("reference") { "2s" } else { "200ms" };
+        let report = report_in(&name, &["run", profile, "-d", "1s", "--linger", linger]);
         std::fs::remove_file(profile).unwrap();
         let carried = carried(&report);
         assert_eq!(carried.len(), 2, "two ways");
@@ -1015,7 +1021,8 @@ fn a_reference_device_loses_exactly_what_its_faults_say() {
     let _taken = Taken(&name);
     let packet = "eth/ipv4/udp";
     let send = ["send", "-p", "veth-a", "--to", "veth-b", "--packet", packet, "-r", "2kpps"];
-    let report = report_in(&name, &[&send[..], &["-n", "1100", "--latency"]].concat());
+    let more = ["-n", "1100", "--latency", "--linger", "2s"];
+    let report = report_in(&name, &[&send[..], &more].concat());
     // 100 of every 110 frames pass, and the last loss burst has ended.
     assert_eq!(carried(&report), [(1100, 1000)]);
     // The device's table has room only for the earlier flow.
@@ -1412,8 +1419,9 @@ fn a_probe_measures_what_works_in_a_lab_of_its_own_or_on_a_named_interface() {
 
 #[test]
 fn a_probe_stops_on_request_and_prints_its_results() {
-    // A single measurement would take an hour.
-    let script = "squall ports --probe --time 3600s & sleep 2; kill -INT $!; wait $!";
+    // A single measurement would take an hour. The shell ignores signals for a process in the
+    // background until that handles them, so one that comes too early would be lost.
+    let script = "squall ports --probe --time 3600s & sleep 5; kill -INT $!; wait $!";
     let Some((status, out, err)) = in_a_namespace(script) else { return };
     assert_eq!(status, 0, "{err}");
     assert!(out.contains("  sends") && err.contains("stopped"), "{out}{err}");

@@ -78,10 +78,15 @@ fn iperf3_is_counted_as_it_counts_itself_and_faults_are_counted_exactly() {
     let script = |options: &str| {
         format!(
             "$SQUALL capture --port af_packet:lo -w $DIR/iperf.pcap --filter 'udp port 5201' \
-             --duration 4s --quiet & C=$!
-            $SQUALL recv --port af_packet:lo --udp 5201 --duration 4s --json $DIR/recv.json \
+             --duration 8s --quiet & C=$!
+            $SQUALL recv --port af_packet:lo --udp 5201 --duration 8s --json $DIR/recv.json \
              --quiet & R=$!
-            iperf3 -s -1 >/dev/null 2>&1 & sleep 1
+            iperf3 -s -1 >/dev/null 2>&1 &
+            for _ in $(seq 70); do
+                [ $(awk '$6 == 1' /proc/net/packet | wc -l) -ge 2 ] &&
+                    grep -qs ':1451 [0-9A-F]*:0000 0A' /proc/net/tcp /proc/net/tcp6 && break
+                sleep 0.1
+            done
             iperf3 -c 127.0.0.1 -u -b 8M -l 500 -t 1 {options} --json > $DIR/iperf.json || exit 1
             wait $R && wait $C || exit 1
             for fault in drop=1/10 dup=1/20 reorder=1/50; do
@@ -142,9 +147,12 @@ fn iperf3_is_counted_as_it_counts_itself_and_faults_are_counted_exactly() {
 /// Runs MGEN twice. The second run restarts its numbers at 0 from the same port.
 #[test]
 fn mgen_is_recognized_and_a_restart_is_no_loss() {
-    let script = "$SQUALL recv --port af_packet:lo --udp 5000 --duration 7s --json $DIR/recv.json \
+    let script =
+        "$SQUALL recv --port af_packet:lo --udp 5000 --duration 10s --json $DIR/recv.json \
                   --quiet & R=$!
-        sleep 1
+        for _ in $(seq 70); do
+            [ $(awk '$6 == 1' /proc/net/packet | wc -l) -ge 1 ] && break; sleep 0.1
+        done
         for i in 1 2; do
             timeout -s INT 2 mgen event 'ON 1 UDP SRC 4000 DST 127.0.0.1/5000 PERIODIC [500 100]' \
                   >/dev/null 2>&1

@@ -12,10 +12,11 @@ use squall::report::{
 
 type Checked = Result<(), Box<dyn std::error::Error>>;
 
-/// Short timeouts, so tests of a hanging controller end soon.
+/// Short timeouts, so tests of a hanging controller end soon, but long enough that a busy machine
+/// starts a shell in time.
 const SHORT: Limits = Limits {
     ready: Duration::from_secs(10),
-    silent: Duration::from_millis(500),
+    silent: Duration::from_secs(10),
     begin: Duration::from_secs(10),
     more: Duration::from_secs(1),
     end: Duration::from_secs(5),
@@ -269,6 +270,9 @@ fn a_controller_that_dies_hangs_or_answers_nonsense_ends_the_test() -> Checked {
         ("other", "echo '{\"done\": {\"reports\": 7}}'", "invalid type"),
     ] {
         let mut fake = fake(name, answers, &[])?;
+        if name == "hangs" {
+            fake.nodes.limits.silent = Duration::from_millis(500);
+        }
         let began = Instant::now();
         let found = text(run(&mut fake, &|| false));
         assert!(found.contains(expected) && !found.contains("Ray"), "{name}: {found}");
@@ -281,19 +285,20 @@ fn a_controller_that_dies_hangs_or_answers_nonsense_ends_the_test() -> Checked {
 
 #[test]
 fn a_controller_that_does_not_start_says_why() {
-    let start = |script: &str| {
+    let start = |script: &str, ready: Duration| {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Nodes::within(Limits { ready: Duration::from_millis(300), ..SHORT }, command, &|| false)
+        Nodes::within(Limits { ready, ..SHORT }, command, &|| false)
             .err()
             .expect("it does not start")
     };
-    let error = start("echo 'squall: lab.toml: no node' >&2; exit 2");
+    let error = start("echo 'squall: lab.toml: no node' >&2; exit 2", SHORT.ready);
     assert!(matches!(&error, Error::Usage(text) if text == "lab.toml: no node"), "{error}");
-    let error = start("echo 'squall: no Ray' >&2; exit 3");
+    let error = start("echo 'squall: no Ray' >&2; exit 3", SHORT.ready);
     assert!(matches!(&error, Error::Environment(text) if text == "no Ray"), "{error}");
-    assert!(start("sleep 60").to_string().contains("did not answer until the nodes are up"));
-    let old = start(r#"echo '{"ready": {"version": "0.0.1", "ports": []}}'"#);
+    let silent = start("sleep 60", Duration::from_millis(300)).to_string();
+    assert!(silent.contains("did not answer until the nodes are up"), "{silent}");
+    let old = start(r#"echo '{"ready": {"version": "0.0.1", "ports": []}}'"#, SHORT.ready);
     assert!(old.to_string().contains("its Python package is 0.0.1"), "{old}");
     let none = Nodes::start(Command::new("/nowhere/python"), &|| false).err();
     assert!(none.is_some_and(|error| error.to_string().contains("/nowhere/python")));
