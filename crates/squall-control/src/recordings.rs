@@ -30,7 +30,7 @@ pub struct Recordings {
     folder: Option<Folder>,
 }
 
-/// A live or finished recording.
+/// A live or finished recording. It ends when this is dropped, and its files are removed.
 pub struct Recording {
     driven: Arc<DrivenRun>,
     file: PathBuf,
@@ -95,6 +95,16 @@ impl Recording {
     /// The first error from `of`.
     pub fn each<E>(&self, of: impl FnMut(&Packet<'_>) -> Result<bool, E>) -> Result<(), E> {
         each(&parts(&self.file), of)
+    }
+}
+
+impl Drop for Recording {
+    /// The directory lives as long as its session, which may make many recordings.
+    fn drop(&mut self) {
+        self.end();
+        for file in parts(&self.file) {
+            _ = fs::remove_file(file);
+        }
     }
 }
 
@@ -194,7 +204,35 @@ fn parts(file: &Path) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use squall_options::Count;
+
     use super::*;
+    use crate::driving::InProcess;
+
+    #[test]
+    fn a_recording_that_is_dropped_leaves_no_files() {
+        let mut recordings = Recordings::default();
+        let one = CaptureOptions::default();
+        let ring = CaptureOptions {
+            rotate_packets: Some(Count(5)),
+            ring: Some(2),
+            ..CaptureOptions::default()
+        };
+        let others = recordings.file().unwrap().with_file_name("other");
+        fs::write(&others, "x").unwrap();
+        for asked in [one, ring] {
+            let ports = vec![("A".to_owned(), "loop:recording-dropped".to_owned())];
+            let mut start = InProcess::default();
+            let recording = recordings.start(&mut start, ("test", "test"), ports, None, asked);
+            let recording = recording.unwrap();
+            let file = recording.file.clone();
+            recording.end();
+            assert_eq!(parts(&file).len(), 1);
+            drop(recording);
+            assert!(parts(&file).is_empty());
+        }
+        assert!(others.exists());
+    }
 
     #[test]
     fn folders_of_this_user_are_removed_unless_they_are_locked() {

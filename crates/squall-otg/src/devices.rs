@@ -220,6 +220,19 @@ impl Devices {
                 continue;
             };
             let Some((settings, options)) = read_pool(&pool, notes) else { continue };
+            let is_in_pool = |(_, address): &(usize, Ipv4Addr)| {
+                let offset = address.to_bits().checked_sub(settings.first.to_bits());
+                offset.is_some_and(|offset| offset < settings.count)
+            };
+            if let Some((_, own)) = found.filter(is_in_pool) {
+                notes.problem(
+                    &pool.at("start_address").path,
+                    format!(
+                        "the pool has {own}, which is the server's own address\n  try a pool that \
+                         starts after it"
+                    ),
+                );
+            }
             if !self.dhcp_names.insert(name.clone()) {
                 notes.problem(
                     &server.at("name").path,
@@ -297,9 +310,21 @@ fn read_pool(pool: &Node<'_>, notes: &mut Notes) -> Option<(ServerSettings, Vec<
     const DNS: u8 = 6;
     let keys = ["name", "lease_time", "start_address", "prefix_length", "count", "step", "options"];
     pool.known(&keys, notes);
-    let first = needed(pool, "start_address", V4.expected, notes);
+    let first: Option<Ipv4Addr> = needed(pool, "start_address", V4.expected, notes);
     let prefix = pool.uint("prefix_length", 31, notes).map_or(24, |prefix| prefix as u8);
     let count = pool.uint("count", 1_000_000, notes).unwrap_or(1) as u32;
+    if count == 0 {
+        notes.problem(&pool.at("count").path, "found 0, expected at least 1 address");
+    }
+    // Addresses after the last one would be 0.0.0.0 and those after it.
+    let room = first.map_or(u32::MAX, |first| u32::MAX - first.to_bits());
+    if count.saturating_sub(1) > room {
+        let expected = u64::from(room) + 1;
+        notes.problem(
+            &pool.at("count").path,
+            format!("found {count}, expected at most {expected} from this start_address"),
+        );
+    }
     let lease = pool.uint("lease_time", u32::MAX.into(), notes).unwrap_or(86_400) as u32;
     if lease == 0 {
         notes.problem(&pool.at("lease_time").path, "found 0, expected at least 1 s");

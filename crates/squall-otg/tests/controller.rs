@@ -303,6 +303,37 @@ fn invalid_requests_are_refused_with_their_place_and_change_nothing() {
 }
 
 #[test]
+fn traffic_resolves_gateways_and_leaves_dhcp_to_the_protocols() {
+    let device = |number: u8, port: &str| {
+        json!({ "name": format!("d{number}"), "ethernets": [{
+            "name": format!("e{number}"),
+            "connection": { "choice": "port_name", "port_name": port },
+            "ipv4_addresses": [{
+                "name": format!("i{number}"), "address": format!("10.0.0.{number}"),
+                "gateway": "10.0.0.9",
+            }],
+            "dhcpv4_interfaces": [{ "name": format!("c{number}") }],
+        }] })
+    };
+    let mut flow = flow("f1", 1_000, packets(10));
+    flow["tx_rx"] = json!({ "choice": "device", "device": {
+        "tx_names": ["i1"], "rx_names": ["i2"] } });
+    flow["packet"][0] = json!({ "choice": "ethernet" });
+    let mut config = config("gateways", &[flow]);
+    config["devices"] = json!([device(1, "p1"), device(2, "p2")]);
+    let mut client = Client::with(&config);
+    let message = json!({ "choice": "traffic", "traffic": { "choice": "flow_transmit",
+        "flow_transmit": { "state": "start" } } });
+    // DHCP cannot start on these ports, which are no interfaces.
+    let refusal = client.0.control_state(&message).expect_err("there is no gateway");
+    assert!(refusal.errors[0].contains("gateway 10.0.0.9 of e1"), "{refusal:?}");
+    let message = json!({ "choice": "protocol", "protocol": { "choice": "all", "all": {
+        "state": "start" } } });
+    let refusal = client.0.control_state(&message).expect_err("no interface");
+    assert!(refusal.errors[0].contains("DHCP of"), "{refusal:?}");
+}
+
+#[test]
 fn a_request_without_more_than_a_choice_is_answered() {
     let mut client = Client::with(&json!({}));
     assert_eq!(

@@ -16,6 +16,10 @@ use crate::Problem;
 
 /// Maximum clients in groups with several devices, because each of them is an interface.
 const MOST: u64 = 65_536;
+/// Keys of a direction. TRex resolves next hops from `src_ip` and `src_ipv6`; they have no effect
+/// without one.
+const DIRECTION: &[&str] =
+    &["vlan", "src_mac", "dst_mac", "next_hop", "ipv6_next_hop", "src_ip", "src_ipv6"];
 
 /// A client configuration.
 #[derive(Debug)]
@@ -51,6 +55,7 @@ impl Clusters {
     }
 
     fn read(value: &Value) -> Result<Self, Problem> {
+        check_keys(value, &["vlan", "groups"])?;
         let tagged =
             value["vlan"].as_bool().ok_or_else(|| Problem::new("vlan: expected true or false"))?;
         let groups = value["groups"].as_array();
@@ -131,6 +136,7 @@ impl Clusters {
 
 impl Group {
     fn read(group: &Value, tagged: bool) -> Result<Self, Problem> {
+        check_keys(group, &["ip_start", "ip_end", "initiator", "responder", "count"])?;
         let ip = |key: &str| -> Result<Ipv4Addr, Problem> {
             let text = group[key].as_str();
             text.and_then(|text| text.parse().ok())
@@ -196,6 +202,7 @@ impl Direction {
         if !of.is_object() {
             return Err(Problem::new("expected a map"));
         }
+        check_keys(of, DIRECTION)?;
         for key in ["next_hop", "ipv6_next_hop"] {
             if !of[key].is_null() {
                 let text = format!("{key}: addresses of devices are not resolved\n  try dst_mac");
@@ -222,6 +229,18 @@ impl Direction {
             return Err(Problem::new("there is no dst_mac, which a VLAN needs"));
         }
         Ok(Self { vlan, source: mac("src_mac")?, destination })
+    }
+}
+
+/// Checks that a map has only these keys, because a misspelt one would have no effect.
+fn check_keys(of: &Value, known: &[&str]) -> Result<(), Problem> {
+    let mut keys = of.as_object().into_iter().flatten().map(|(key, _)| key.as_str());
+    match keys.find(|key| !known.contains(key)) {
+        Some(key) => {
+            let text = format!("{key}: not known\n  try one of {}", known.join(", "));
+            Err(Problem::new(text))
+        }
+        None => Ok(()),
     }
 }
 
@@ -366,6 +385,10 @@ groups:
             *changed.pointer_mut(path).expect("there") = value;
             Clusters::read(&changed).expect_err("invalid").to_string()
         };
+        let misspelt = json!({ "vlan": 201, "dst_mac": "00:00:00:04:00:00",
+            "scr_mac": "02:00:00:00:00:09" });
+        let mut without_start = clusters()["groups"][1].clone();
+        without_start["ip_strat"] = without_start["ip_start"].take();
         for (path, value, why) in [
             ("/vlan", json!(false), "vlan: the file has"),
             ("/groups/0/initiator", json!({ "vlan": 1, "next_hop": "1.1.1.1" }), "try dst_mac"),
@@ -375,6 +398,9 @@ groups:
             ("/groups/0/count", json!(0), "number of devices"),
             ("/groups/0/responder", Value::Null, "a map"),
             ("/groups/1/initiator", json!({ "vlan": 101 }), "no dst_mac"),
+            ("/groups/1/responder", misspelt, "group 1: responder: scr_mac: not known"),
+            ("/groups/1", without_start, "group 1: ip_strat: not known"),
+            ("", json!({ "vlan": true, "groups": [], "group": [] }), "group: not known"),
         ] {
             let found = clusters_with(path, value);
             assert!(found.contains(why), "{path}: {found}");

@@ -112,7 +112,8 @@ impl Drop for Scratch {
 impl File<'_> {
     /// Compares the packets that TRex and Squall send on each port; ignores the ports' addresses.
     ///
-    /// # Errors The profile cannot be loaded, or TRex would refuse it; the capture cannot be read.
+    /// # Errors
+    /// The profile cannot be loaded, or TRex would refuse it; the capture cannot be read.
     pub fn compare(&self, setting: &CompareSetting<'_>) -> Result<Comparison, Error> {
         let loaded = self.loaded()?;
         match &loaded.flows {

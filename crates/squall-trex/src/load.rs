@@ -68,7 +68,8 @@ pub const MACS: Macs = Macs {
 };
 
 impl File<'_> {
-    /// # Errors There is no Python or no library, the profile raises an error, or streams cannot be
+    /// # Errors
+    /// There is no Python or no library, the profile raises an error, or streams cannot be
     /// translated.
     pub fn load(&self) -> Result<Profile, Error> {
         let loaded = self.loaded()?;
@@ -315,7 +316,8 @@ pub fn of_port(name: &str, streams: Vec<squall_profile::Stream>) -> Profile {
 
 /// Reads streams by number, and resolves the names of following streams to numbers.
 ///
-/// # Errors A stream is invalid, or names an unknown stream.
+/// # Errors
+/// A stream is invalid, or names an unknown stream.
 pub fn numbered<'a>(
     values: impl IntoIterator<Item = (u32, &'a Value)>,
 ) -> Result<BTreeMap<u32, Stream>, crate::Problem> {

@@ -99,7 +99,8 @@ impl PartialOrd for Due {
 }
 
 impl Reference {
-    /// # Errors TRex would refuse a stream, or `next` names an unknown one.
+    /// # Errors
+    /// TRex would refuse a stream, or `next` names an unknown one.
     pub fn read(streams: &[Value], wire: &Wire) -> Result<Self, Problem> {
         let enabled: Vec<(usize, &Value)> = streams
             .iter()

@@ -467,7 +467,7 @@ impl Server {
     }
 }
 
-/// A method by name: whether it needs the port's handler, and its function.
+/// The function of a method; the port is 0 if the request names none.
 type Method = fn(&mut Server, usize, &Params<'_>) -> Answer;
 
 const METHODS: &[(&str, Method)] = &[
@@ -1678,7 +1678,7 @@ fn groups_of(
     streams: &BTreeMap<u32, Stream>,
     port: usize,
 ) -> HashMap<String, (usize, Group)> {
-    let group = |number: u32| Some((port, tagged::counted(&streams[&number])?));
+    let group = |number: u32| Some((port, tagged::counted(port, &streams[&number])?));
     sent.iter().filter_map(|one| Some((one.stream.name.clone(), group(one.number)?))).collect()
 }
 
@@ -2044,6 +2044,39 @@ pub(crate) mod tests {
         client.ask("disable_tpg", user.clone()).expect("its own");
         assert_eq!(state(&mut client), json!(0));
         client.ask("release", json!({ "port_id": 0 })).expect("its own");
+    }
+
+    #[test]
+    fn groups_that_a_user_enables_again_start_from_zero_while_another_user_has_some() {
+        let mut client = Client::new("trex-tagged-users", false);
+        client.owned = client.acquire("ann", 1, false).expect("free");
+        let other = json!({ "port_id": 1, "user": "bob", "session_id": 2, "force": false });
+        client.ask("acquire", other).expect("free");
+        let enable = |client: &mut Client, user: &str, session: u64, ports: Value| {
+            let asked = json!({ "username": user, "session_id": session, "ports": ports,
+                "rx_ports": ports, "num_tpgids": 1, "tags": [] });
+            client.ask("enable_tpg", asked)?;
+            client.ask("enable_tpg", json!({ "username": user }))
+        };
+        enable(&mut client, "ann", 1, json!([0])).expect("its own");
+        enable(&mut client, "bob", 2, json!([1])).expect("its own");
+        let why = enable(&mut client, "cid", 3, json!([])).expect_err("of no port");
+        assert!(why.text.contains("one or more"), "{why:?}");
+        add(&mut client, "_", 0, &tagged(&[7], 0));
+        start(&mut client, "_");
+        until(&mut client, "the end", |client| {
+            client.server.look();
+            !client.server.sends(0)
+        });
+        let sent = |client: &mut Client| {
+            let asked = json!({ "port_id": 0, "tpgid": 0 });
+            client.ask("get_tpg_tx_stats", asked).expect("known")["0"]["0"]["pkts"].clone()
+        };
+        assert_eq!(sent(&mut client), json!(20));
+        // An interrupted client has sent the first of the two requests only.
+        client.ask("disable_tpg", json!({ "username": "ann" })).expect("its own");
+        enable(&mut client, "ann", 1, json!([0])).expect("freed");
+        assert_eq!(sent(&mut client), json!(0));
     }
 
     /// Polls the server until the condition holds.

@@ -244,7 +244,8 @@ fn octets<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
 }
 
 impl Stream {
-    /// # Errors A field is missing or has the wrong type.
+    /// # Errors
+    /// A field is missing or has the wrong type.
     pub fn read(value: &Value) -> Result<Self, Problem> {
         let stream = Self::deserialize(value).map_err(|error| Problem::new(error.to_string()))?;
         let Rate { value: rate, .. } = stream.mode.rate;

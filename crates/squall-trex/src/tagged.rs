@@ -169,7 +169,9 @@ impl Tags {
     pub fn new(tags: impl Iterator<Item = Result<Tag, String>>) -> Result<Self, String> {
         let mut all = Self::default();
         for tag in tags {
-            let index = u16::try_from(all.len()).map_err(|_| "more than 65,535 tags")?;
+            // The end of a range of tags is a number of 16 bits, too.
+            let index = u16::try_from(all.len()).ok().filter(|index| *index < u16::MAX);
+            let index = index.ok_or("more than 65,535 tags")?;
             all.all.push(None);
             all.set(index, Some(tag?))?;
         }
@@ -445,5 +447,18 @@ mod tests {
         ] {
             assert!(Tag::from_json(&tag).expect_err("invalid").contains(why), "{tag}");
         }
+    }
+
+    #[test]
+    fn the_end_of_the_longest_list_of_tags_has_16_bits() {
+        let tags = |count: u32| {
+            let tag = |number: u32| Ok(Tag::Two((number >> 12) as u16, (number & 0xfff) as u16));
+            Tags::new((0..count).map(tag))
+        };
+        let longest = tags(65_535).expect("as many as there can be");
+        assert_eq!(longest.len(), usize::from(u16::MAX));
+        let received = Received::new(1, longest);
+        assert_eq!(received.section(0, u16::MAX - 1, u16::MAX).0, "65534");
+        assert!(tags(65_536).expect_err("one more").contains("65,535"));
     }
 }

@@ -13,7 +13,7 @@ use squall::{
 };
 use squall_control::{Control, Counted, Counts, Outcome, driving::Start};
 use squall_profile::{
-    At, Flows, Mode, Next, PacketSource, Port, SizeLaw, Stop, Stream as ProfileStream,
+    At, Flows, Mode, Network, Next, PacketSource, Port, SizeLaw, Stop, Stream as ProfileStream,
 };
 
 use crate::{Translated, tagged::PortReceiver};
@@ -147,8 +147,12 @@ impl Counts for GroupCounts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     Packets(u32),
-    /// A tagged packet group, which only senders count here.
-    Tagged(u32),
+    /// A tagged packet group of a port, which only senders count here. Users have groups of the
+    /// same numbers on their ports.
+    Tagged {
+        port: usize,
+        group: u32,
+    },
 }
 
 /// The streams of one profile on one port, in the form that the run has.
@@ -297,14 +301,22 @@ impl Traffic {
     /// The run refuses the change and continues as before; or it is over.
     pub fn change_flows(
         &mut self,
-        flows: Option<Flows>,
+        mut flows: Option<Flows>,
         streams: Vec<ProfileStream>,
     ) -> Result<(), Error> {
+        if let (Some(new), Some(current)) = (&mut flows, self.flows()) {
+            keep_interfaces(new, current);
+        }
         let changed = self.control.change(flow_profile(&self.open.places, flows, streams))?;
         match !changed && self.control.is_over() {
             true => Err(Error::Usage("the run is over\n  try a new run".into())),
             false => Ok(()),
         }
+    }
+
+    /// The flows of the current run.
+    pub fn flows(&self) -> Option<&Flows> {
+        self.control.profile()?.flows.as_ref()
     }
 
     /// Whether a run is over and [`Traffic::ended`] has not reported it yet.
@@ -374,15 +386,16 @@ impl Traffic {
         self.delays_before.remove(&DelaySource::Group(group));
     }
 
-    /// Resets all tagged packet groups.
-    pub fn forget_tagged(&mut self) {
-        self.control.forget(|other| matches!(other, Group::Tagged(_)));
+    /// Resets all tagged packet groups of these ports.
+    pub fn forget_tagged(&mut self, ports: &[usize]) {
+        let of_ports = |port: usize| ports.contains(&port);
+        self.control.forget(|other| matches!(other, Group::Tagged { port, .. } if of_ports(port)));
     }
 
     /// Packets and octets that a port has sent of a tagged packet group.
     pub fn sent_tagged(&self, port: usize, group: u32) -> (u64, u64) {
         let seen = self.control.see(Duration::ZERO);
-        let counts = self.control.member(Group::Tagged(group), seen.as_ref());
+        let counts = self.control.member(Group::Tagged { port, group }, seen.as_ref());
         counts.tx.get(&port).copied().unwrap_or_default()
     }
 
@@ -466,7 +479,7 @@ impl Traffic {
     pub fn groups(&self) -> BTreeMap<u32, GroupCounts> {
         let number = |(group, counts): (Group, GroupCounts)| match group {
             Group::Packets(group) => Some((group, counts)),
-            Group::Tagged(_) => None,
+            Group::Tagged { .. } => None,
         };
         let Some(seen) = self.control.see_all(AGE) else {
             return self.control.members(None).into_iter().filter_map(number).collect();
@@ -541,6 +554,19 @@ pub fn flow_profile(
     streams: Vec<ProfileStream>,
 ) -> Profile {
     Profile { streams, flows, ..nothing(places) }
+}
+
+/// Gives `flows` the interfaces of the flows that run now. A run keeps those of its start, and
+/// those of tunnels are replaced inside of it (`Run::set_interfaces`); a profile that starts later
+/// has others, because it also knows the tunnels that came meanwhile.
+fn keep_interfaces(flows: &mut Flows, current: &Flows) {
+    let keep = |new: &mut Network, old: &Network| new.interface.clone_from(&old.interface);
+    keep(&mut flows.client_network, &current.client_network);
+    keep(&mut flows.server_network, &current.server_network);
+    for (new, old) in flows.pairs.iter_mut().zip(&current.pairs) {
+        keep(&mut new.client_network, &old.client_network);
+        keep(&mut new.server_network, &old.server_network);
+    }
 }
 
 /// Whether a port at this address sends through packet sockets.

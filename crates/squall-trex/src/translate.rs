@@ -270,7 +270,8 @@ pub fn with_headers(
 
 /// A load as a factor of the streams' own rates.
 ///
-/// # Errors A rate depends on the port's speed, which is unknown.
+/// # Errors
+/// A rate depends on the port's speed, which is unknown.
 pub fn factor(
     load: Load,
     streams: &BTreeMap<u32, Stream>,

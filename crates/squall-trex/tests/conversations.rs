@@ -217,7 +217,8 @@ impl Player {
         }
     }
 
-    /// # Errors The place of the first difference, and both values.
+    /// # Errors
+    /// The place of the first difference, and both values.
     fn compare(&mut self, expected: &Value, found: &Value, at: &str) -> Result<(), String> {
         match (expected, found) {
             _ if is_any(expected, found) => Ok(()),

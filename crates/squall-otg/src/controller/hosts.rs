@@ -34,8 +34,10 @@ const IPV6: u16 = 0x86dd;
 pub struct Hosts {
     speaking: Vec<HostThread>,
     shared: Arc<Shared>,
-    /// Clients and servers of DHCP. They keep their counters when the devices stop.
+    /// Clients and servers of DHCP. They keep their counters when they stop.
     dhcp: Vec<Arc<DhcpHost>>,
+    /// Whether they are started.
+    dhcp_is_on: bool,
 }
 
 #[derive(Default)]
@@ -140,14 +142,30 @@ struct Known {
 }
 
 impl Hosts {
-    /// Starts devices on ports with a kernel interface. Devices on other ports can reach only each
-    /// other, and all their addresses are in the configuration.
+    /// Starts devices on ports with a kernel interface, with their clients and servers of DHCP.
+    /// Devices on other ports can reach only each other, and all their addresses are in the
+    /// configuration.
     ///
     /// # Errors
     /// A port that does not open; a DHCP client or server on a port without an interface.
     pub fn start(translated: &Translated) -> Result<Self, Error> {
         let dhcp = dhcp::hosts(translated, squall_port::monotonic());
-        let mut hosts = Self { dhcp, ..Self::default() };
+        Self { dhcp, dhcp_is_on: true, ..Self::default() }.speak(translated)
+    }
+
+    /// Starts devices as [`Hosts::start`] does, but without DHCP, which belongs to the protocols:
+    /// clients that have given their addresses back must not ask for others. Their counters stay.
+    ///
+    /// # Errors
+    /// A port that does not open.
+    pub fn start_devices(&mut self, translated: &Translated) -> Result<(), Error> {
+        let speaking = Self::default().speak(translated)?;
+        *self = Self { dhcp: mem::take(&mut self.dhcp), ..speaking };
+        Ok(())
+    }
+
+    fn speak(self, translated: &Translated) -> Result<Self, Error> {
+        let mut hosts = self;
         for port in &translated.ports {
             let here: Vec<Device> = translated
                 .devices
@@ -173,13 +191,13 @@ impl Hosts {
 
     /// Stops the devices. DHCP clients give their addresses back; counters stay.
     pub fn stop(&mut self) {
-        if self.are_on() {
+        if self.dhcp_is_on {
             dhcp::release(&self.dhcp, squall_port::monotonic());
         }
         *self = Self { dhcp: mem::take(&mut self.dhcp), ..Self::default() };
     }
 
-    /// The DHCP client or server with this name, if devices were started.
+    /// The DHCP client or server with this name, if protocols were started.
     pub fn dhcp(&self, name: &str) -> Option<&DhcpHost> {
         self.dhcp.iter().find(|host| host.name == name).map(|host| &**host)
     }
@@ -483,6 +501,31 @@ mod tests {
             }],
             dhcpv4: None,
         })
+    }
+
+    #[test]
+    fn devices_of_gateways_and_pings_start_no_dhcp_and_keep_its_counters() {
+        let config = crate::Config::from_json(&serde_json::json!({
+            // DHCP cannot start on a port without an interface.
+            "ports": [{ "name": "p1", "location": "loop:otg-devices" }],
+            "devices": [{ "name": "d1", "ethernets": [{
+                "name": "e1", "connection": { "choice": "port_name", "port_name": "p1" },
+                "dhcpv4_interfaces": [{ "name": "c1" }],
+            }] }],
+        }));
+        let translated = crate::translate(&config.unwrap()).unwrap();
+        let why = Hosts::start(&translated).err().expect("no interface").to_string();
+        assert!(why.contains("cannot start DHCP of \"c1\""), "{why}");
+        let mut hosts = Hosts::default();
+        hosts.start_devices(&translated).expect("devices of other ports start nothing");
+        assert!(hosts.dhcp("c1").is_none());
+        let (now, mut out) = (squall_port::monotonic(), Vec::new());
+        hosts.dhcp = dhcp::hosts(&translated, now);
+        hosts.dhcp[0].turn(now + Nanos(1), &mut out);
+        hosts.stop();
+        hosts.start_devices(&translated).expect("devices of other ports start nothing");
+        assert_eq!(hosts.dhcp("c1").expect("kept").statistics().sent["discover"], 1);
+        assert!(!hosts.dhcp_is_on);
     }
 
     fn question() -> Vec<u8> {

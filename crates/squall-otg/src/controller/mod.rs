@@ -208,7 +208,7 @@ impl Controller {
             .map_err(|problem| invalid(&Problems(vec![problem])))?;
         self.ensure_ports()?;
         if !self.hosts.are_on() && !pings.is_empty() {
-            self.hosts = Hosts::start(&self.translated)?;
+            self.hosts.start_devices(&self.translated)?;
         }
         let answered = self.hosts.ping(pings, PINGS);
         let results = requests.into_iter().zip(answered).collect();
@@ -397,7 +397,7 @@ impl Controller {
             return Ok(());
         }
         if !self.hosts.are_on() {
-            self.hosts = Hosts::start(&self.translated)?;
+            self.hosts.start_devices(&self.translated)?;
         }
         self.resolve()?;
         let silent = self.translated.unresolved.iter().map(|one| {

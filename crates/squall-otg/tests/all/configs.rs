@@ -150,6 +150,43 @@ fn unsupported_settings_of_dhcp_are_refused_with_their_paths() {
 }
 
 #[test]
+fn pools_without_addresses_for_clients_are_refused_with_their_paths() {
+    let pool = |first: &str, count: u64| {
+        let config = json!({
+            "ports": [{ "name": "p1", "location": "loop:0" }],
+            "devices": [{
+                "name": "d1",
+                "ethernets": [{
+                    "name": "e1", "connection": { "port_name": "p1" },
+                    "ipv4_addresses": [{
+                        "name": "i1", "address": "10.0.0.9", "gateway": "10.0.0.2",
+                    }],
+                }],
+                "dhcp_server": { "ipv4_interfaces": [{
+                    "name": "s1", "ipv4_name": "i1",
+                    "address_pools": [{ "start_address": first, "count": count }],
+                }] },
+            }],
+        });
+        read(&config).err().map(|problems| problems.texts()).unwrap_or_default()
+    };
+    let path = "devices[0].dhcp_server.ipv4_interfaces[0].address_pools[0]";
+    for (first, count, expected) in [
+        ("10.0.0.1", 9, ".start_address: the pool has 10.0.0.9"),
+        ("10.0.0.9", 1, ".start_address: the pool has 10.0.0.9"),
+        ("10.0.0.1", 0, ".count: found 0, expected at least 1"),
+        ("255.255.255.250", 7, ".count: found 7, expected at most 6"),
+    ] {
+        let texts = pool(first, count);
+        assert_eq!(texts.len(), 1, "{texts:?}");
+        assert!(texts[0].starts_with(&format!("{path}{expected}")), "{texts:?}");
+    }
+    for (first, count) in [("10.0.0.1", 8), ("10.0.0.10", 9), ("255.255.255.250", 6)] {
+        assert_eq!(pool(first, count), [""; 0]);
+    }
+}
+
+#[test]
 fn a_choice_that_is_missing_follows_from_what_is_there() {
     let translated = ok(
         json!({ "rate": { "percentage": 12.5 }, "size": { "increment": { "start": 64, "end": 100, "step": 10 } } }),

@@ -459,7 +459,8 @@ impl Chance<'_> {
     /// Replaces the random numbers in `expected` with those in `found`, if these are within their
     /// ranges.
     ///
-    /// # Errors A number is out of range.
+    /// # Errors
+    /// A number is out of range.
     pub fn adopt(&self, packet: &[u8], expected: &[u8], found: &[u8]) -> Result<Vec<u8>, String> {
         let mut adopted = expected.to_vec();
         let mut seen = vec![None; self.0.vars.len()];

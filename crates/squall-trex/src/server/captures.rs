@@ -33,11 +33,12 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 pub struct Captures {
-    recordings: Recordings,
     of: BTreeMap<u64, Capture>,
     next: u64,
     /// Receive queues by port.
     queues: BTreeMap<usize, Capture>,
+    /// Last, because its directory is removed after the recordings in it have ended.
+    recordings: Recordings,
 }
 
 struct Capture {
@@ -51,10 +52,15 @@ struct Capture {
     filter: String,
     began: f64,
     active: bool,
-    /// Number of packets returned so far, and the arrival time of the last of them, ns.
+    /// Number of packets returned so far, and the time of the last of them in ns, for each port and
+    /// direction.
     fetched: u64,
-    until: u64,
+    until: Until,
 }
+
+/// Times in ns by port and direction. Each pair has its own socket, so that the times of its
+/// packets ascend, but not those of the whole recording.
+type Until = BTreeMap<(usize, bool), u64>;
 
 /// A captured packet.
 struct Packet {
@@ -99,15 +105,16 @@ impl Capture {
     /// Returns up to `most` packets not returned before, and the number of packets left.
     fn fetch(&mut self, most: usize) -> (Vec<Packet>, usize) {
         let mut all = self.packets();
-        match self.cyclic {
-            // Packets with the same timestamp were captured together, so `>` skips none.
-            true => all.retain(|packet| packet.time_ns > self.until),
-            false => _ = all.drain(..(self.fetched as usize).min(all.len())),
-        }
-        let left = all.len().saturating_sub(most);
-        all.truncate(most);
+        let left = match self.cyclic {
+            true => take_new(&mut all, most, &mut self.until),
+            false => {
+                all.drain(..(self.fetched as usize).min(all.len()));
+                let left = all.len().saturating_sub(most);
+                all.truncate(most);
+                left
+            }
+        };
         self.fetched += all.len() as u64;
-        self.until = all.iter().map(|packet| packet.time_ns).fold(self.until, u64::max);
         (all, left)
     }
 
@@ -118,13 +125,40 @@ impl Capture {
     }
 }
 
+/// Keeps the packets after `until`, which is set to the last of those kept. Keeps up to `most` of
+/// them, and more only if they have the time of one that is kept: the next call skips that time.
+/// Returns the number of packets left for it.
+fn take_new(all: &mut Vec<Packet>, most: usize, until: &mut Until) -> usize {
+    let mut reached = until.clone();
+    let (mut kept, mut left) = (0, 0);
+    all.retain(|packet| {
+        let of = (packet.port, packet.sent);
+        // Packets with the same time were captured together, so none of them comes later.
+        if until.get(&of).is_some_and(|until| packet.time_ns <= *until) {
+            return false;
+        }
+        let is_reached = reached.get(&of).is_some_and(|reached| packet.time_ns <= *reached);
+        if kept >= most && !is_reached {
+            left += 1;
+            return false;
+        }
+        kept += 1;
+        let reached = reached.entry(of).or_default();
+        *reached = packet.time_ns.max(*reached);
+        true
+    });
+    *until = reached;
+    left
+}
+
 /// Seconds since 1970-01-01 UTC, which is this server's clock.
 pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 impl Server {
-    /// # Errors The command is unknown, or a port cannot be captured.
+    /// # Errors
+    /// The command is unknown, or a port cannot be captured.
     pub(super) fn capture(&mut self, params: &Params<'_>) -> Answer {
         match params.text("command")? {
             "start" => self.start_capture(params),
@@ -283,7 +317,7 @@ impl Server {
             began: now(),
             active: true,
             fetched: 0,
-            until: 0,
+            until: Until::new(),
         })
     }
 
@@ -315,7 +349,8 @@ impl Server {
         })
     }
 
-    /// # Errors The feature is not a queue, or the port is not in service mode.
+    /// # Errors
+    /// The feature is not a queue, or the port is not in service mode.
     pub(super) fn rx_feature(&mut self, port: usize, params: &Params<'_>) -> Answer {
         let (kind, on) = (params.text("type")?, params.flag("enabled"));
         if kind != "queue" {
@@ -368,7 +403,8 @@ impl Server {
         }
     }
 
-    /// # Errors Packets are invalid or too many, or the port is not in service mode.
+    /// # Errors
+    /// Packets are invalid or too many, or the port is not in service mode.
     pub(super) fn push_packets(&mut self, port: usize, params: &Params<'_>) -> Answer {
         if self.ports[port].service == Service::Off && !params.flag("force") {
             let text = format!("port {port} is not in service mode: enable it first");
@@ -444,5 +480,43 @@ impl Capture {
     fn mask(&self, sent: bool) -> u64 {
         let of = self.ports.iter().filter(|(_, other)| *other == sent);
         of.fold(0, |mask, (port, _)| mask | 1 << (port & 63))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first octet of each packet that is fetched, and the number of packets left.
+    fn fetched(all: &[(u64, usize)], most: usize, until: &mut Until) -> (Vec<u8>, usize) {
+        let packet = |(number, (time_ns, port)): (usize, &(u64, usize))| Packet {
+            time_ns: *time_ns,
+            port: *port,
+            sent: false,
+            octets: vec![number as u8],
+        };
+        let mut all = all.iter().enumerate().map(packet).collect();
+        let left = take_new(&mut all, most, until);
+        (all.iter().map(|packet| packet.octets[0]).collect(), left)
+    }
+
+    #[test]
+    fn each_port_of_a_cyclic_capture_continues_after_its_own_last_packet() {
+        let mut until = Until::new();
+        let mut all = vec![(10, 0), (30, 0)];
+        assert_eq!(fetched(&all, 9, &mut until), (vec![0, 1], 0));
+        // The packets of port 1 were written later.
+        all.extend([(20, 1), (30, 1), (40, 0)]);
+        assert_eq!(fetched(&all, 9, &mut until), (vec![2, 3, 4], 0));
+        assert_eq!(fetched(&all, 9, &mut until), (vec![], 0));
+    }
+
+    #[test]
+    fn packets_of_one_time_are_fetched_together() {
+        let mut until = Until::new();
+        let all = [(10, 0), (10, 1), (10, 0), (10, 0), (20, 0)];
+        assert_eq!(fetched(&all, 1, &mut until), (vec![0, 2, 3], 2));
+        assert_eq!(fetched(&all, 1, &mut until), (vec![1], 1));
+        assert_eq!(fetched(&all, 1, &mut until), (vec![4], 0));
     }
 }

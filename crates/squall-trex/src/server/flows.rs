@@ -447,6 +447,7 @@ impl Server {
         // start.
         astf.flows(&FlowSetting::default())?;
         profile.astf = Some(astf);
+        profile.fragments.accepted();
         self.set_state(&id, State::Loaded, None);
         Ok(json!({}))
     }

@@ -107,7 +107,8 @@ fn highest(steps: &[Step], rates: &[Rates]) -> Rates {
 }
 
 impl Server {
-    /// # Errors Streams cannot be sent.
+    /// # Errors
+    /// Streams cannot be sent.
     pub(super) fn validate(&mut self, port: usize, params: &Params<'_>) -> Answer {
         let setting = self.setting(port, Load::Factor(1.0));
         let (mut sent, mut rates) = (Sent::new(), Vec::new());

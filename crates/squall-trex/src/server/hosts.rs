@@ -34,7 +34,8 @@ impl Ipv6 {
 }
 
 impl Server {
-    /// # Errors The address is invalid, or the interface cannot be opened.
+    /// # Errors
+    /// The address is invalid, or the interface cannot be opened.
     pub(super) fn conf_ipv6(&mut self, port: usize, params: &Params<'_>) -> Answer {
         let source = match params.get("src_ipv6").and_then(Value::as_str) {
             None | Some("") => None,

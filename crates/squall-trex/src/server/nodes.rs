@@ -25,8 +25,11 @@ use crate::rpc::{Params, Refusal};
 
 /// Maximum nodes of a port.
 const MOST: usize = 10_000;
-/// Results of batches that are kept until a client fetches them.
+/// Maximum results of batches that are kept until a client fetches them, and their octets.
 const KEPT: usize = 64;
+const KEPT_OCTETS: usize = 64 << 20;
+/// Octets of results after which a batch ends: a description of each node fits several times.
+const MOST_OCTETS: usize = 16 << 20;
 
 const NO_SPACE: &str = "a node is an emulated host without a name space: it has one interface, no \
                         routes and no programs";
@@ -48,7 +51,7 @@ pub struct Nodes {
     pub counters: Arc<NodeCounters>,
 }
 
-/// Frames of a port's hosts, those of the port itself included.
+/// Frames at a port, and answers of its hosts, those of the port itself included.
 #[derive(Debug, Default)]
 pub struct NodeCounters {
     pub received: AtomicU64,
@@ -59,14 +62,25 @@ pub struct NodeCounters {
 #[derive(Debug, Default)]
 pub struct Tickets {
     last: u64,
-    results: VecDeque<(u64, Value)>,
+    results: VecDeque<(u64, Results)>,
+}
+
+/// Results of the commands of a batch, and their total length as text.
+#[derive(Debug, Default)]
+struct Results {
+    list: Vec<Value>,
+    octets: usize,
 }
 
 impl Tickets {
-    fn add(&mut self, result: Value) -> u64 {
+    /// Drops the oldest results if there are too many.
+    fn add(&mut self, results: Results) -> u64 {
         self.last += 1;
-        self.results.push_back((self.last, result));
-        if self.results.len() > KEPT {
+        self.results.push_back((self.last, results));
+        let octets = |all: &VecDeque<(u64, Results)>| {
+            all.iter().map(|(_, results)| results.octets).sum::<usize>()
+        };
+        while self.results.len() > KEPT || octets(&self.results) > KEPT_OCTETS {
             self.results.pop_front();
         }
         self.last
@@ -74,7 +88,7 @@ impl Tickets {
 
     pub fn take(&mut self, number: u64) -> Option<Value> {
         let at = self.results.iter().position(|(other, _)| *other == number)?;
-        self.results.remove(at).map(|(_, result)| result)
+        self.results.remove(at).map(|(_, results)| results.list.into())
     }
 }
 
@@ -93,6 +107,30 @@ impl Nodes {
                 }
             },
         )
+    }
+
+    /// Executes the commands of a batch in their order on a port with the MAC address `own`, until
+    /// their results are longer than `most` octets.
+    fn run_batch(&mut self, batch: &[Value], own: MacAddr, most: usize) -> Results {
+        let mut results = Results::default();
+        for command in batch {
+            if results.octets > most {
+                let text = format!(
+                    "this command and those after it were not executed, because the results \
+                     before it have {} octets: expected at most {most}\n  try several batches",
+                    results.octets
+                );
+                results.list.push(json!({ "error": text }));
+                break;
+            }
+            let result = match self.run(command, own) {
+                Ok(result) => result.map_or(Value::Null, |result| json!({ "result": result })),
+                Err(error) => json!({ "error": error }),
+            };
+            results.octets += result.to_string().len();
+            results.list.push(result);
+        }
+        results
     }
 
     /// Executes a command on a port with the MAC address `own`. Returns its result, if it has one.
@@ -151,6 +189,9 @@ impl Nodes {
             }
             "get_nodes_info" => {
                 let macs = params["macs"].as_array().ok_or("macs: expected a list")?;
+                if macs.len() > MOST {
+                    return Err(format!("macs: {}: expected at most {MOST}", macs.len()));
+                }
                 let described = |text: &Value| {
                     let mac = mac(text)?;
                     Ok(self.all.get(&mac).ok_or_else(|| unknown(mac))?.described(mac))
@@ -198,11 +239,7 @@ impl Node {
 impl NodeCounters {
     fn all(&self) -> [(&'static str, &'static str, &AtomicU64); 2] {
         [
-            (
-                "rx_frames",
-                "ARP, ICMP and ICMPv6 frames that the port's hosts received",
-                &self.received,
-            ),
+            ("rx_frames", "ARP, ICMP and ICMPv6 frames received at the port", &self.received),
             ("tx_frames", "answers of the port's hosts", &self.answered),
         ]
     }
@@ -244,21 +281,21 @@ fn ip<T: std::str::FromStr>(params: &Value, key: &str) -> Result<T, String> {
 /// VLAN tags of a command, at most two. Without TPIDs they are those of IEEE 802.1Q and 802.1ad.
 fn tags(params: &Value) -> Result<Vec<(u16, u16)>, String> {
     let numbers = |key: &str| -> Result<Vec<u16>, String> {
-        let list = params[key].as_array().into_iter().flatten();
+        let list = params[key].as_array().ok_or_else(|| format!("{key}: expected a list"))?;
         let number = |value: &Value| {
             let number = value.as_u64().and_then(|number| u16::try_from(number).ok());
             number.ok_or_else(|| format!("{key}: {value}: expected a number of 16 bits"))
         };
-        list.map(number).collect()
+        list.iter().map(number).collect()
     };
     let ids = numbers("vlans")?;
     if ids.len() > 2 || ids.iter().any(|id| !(1..=4095).contains(id)) {
         return Err("vlans: expected at most two tags of 1 to 4095".into());
     }
-    let tpids = match params["tpids"].is_array() {
-        true => numbers("tpids")?,
-        false if ids.len() == 2 => vec![SERVICE_TAG, TAG],
-        false => vec![TAG; ids.len()],
+    let tpids = match params["tpids"].is_null() {
+        false => numbers("tpids")?,
+        true if ids.len() == 2 => vec![SERVICE_TAG, TAG],
+        true => vec![TAG; ids.len()],
     };
     match tpids.len() == ids.len() {
         true => Ok(tpids.into_iter().zip(ids).collect()),
@@ -270,7 +307,7 @@ impl Server {
     /// Executes the commands of a batch in their order, and keeps their results.
     ///
     /// # Errors
-    /// The batch is no list, or the port cannot have hosts.
+    /// The batch is no list, or the port cannot have these hosts. The nodes are as before.
     pub(super) fn node_batch(&mut self, number: usize, params: &Params<'_>) -> Answer {
         let batch: Vec<Value> = serde_json::from_str(params.text("batch")?)
             .map_err(|error| Refusal::parameters(format!("batch: {error}")))?;
@@ -281,14 +318,14 @@ impl Server {
             )));
         }
         let before = port.nodes.all.clone();
-        let own = port.info.mac;
-        let one = |command: &Value| match port.nodes.run(command, own) {
-            Ok(result) => result.map_or(Value::Null, |result| json!({ "result": result })),
-            Err(error) => json!({ "error": error }),
-        };
-        let results: Value = batch.iter().map(one).collect();
-        if port.nodes.all != before {
-            self.update_host(number)?;
+        let results = port.nodes.run_batch(&batch, port.info.mac, MOST_OCTETS);
+        if port.nodes.all != before
+            && let Err(refusal) = self.update_host(number)
+        {
+            self.ports[number].nodes.all = before;
+            // The hosts from before answer again, unless the interface is gone.
+            _ = self.update_host(number);
+            return Err(refusal);
         }
         Ok(json!({ "ticket_id": self.tickets.add(results) }))
     }
@@ -304,6 +341,7 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{PortInfo, server::tests::Client};
 
     const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 
@@ -352,10 +390,79 @@ mod tests {
             ("add_shared_ns", json!({}), "name space"),
             ("set_mtu", json!({ "mac": mac, "mtu": 1400 }), "no MTU"),
             ("set_ipv4", json!({ "mac": mac, "ipv4": "1.1.1.3", "dg": "1.1.1.2" }), "no node"),
+            ("get_nodes_info", json!({ "macs": vec![mac; MOST + 1] }), "at most 10000"),
             ("dance", json!({}), "not registered"),
         ] {
             let refused = run(&mut nodes, method, params).expect_err("it cannot be");
             assert!(refused.contains(why), "{method}: {refused}");
         }
+    }
+
+    #[test]
+    fn tags_stay_unless_there_is_another_list() {
+        let mut nodes = Nodes::default();
+        let mac = "00:01:02:03:04:05";
+        run(&mut nodes, "add_node", json!({ "mac": mac })).expect("new");
+        run(&mut nodes, "set_vlans", json!({ "mac": mac, "vlans": [7] })).expect("its own");
+        for (params, why) in [
+            (json!({ "mac": mac }), "vlans: expected a list"),
+            (json!({ "mac": mac, "vlans": 8 }), "vlans: expected a list"),
+            (json!({ "mac": mac, "vlans": [8], "tpids": 5 }), "tpids: expected a list"),
+        ] {
+            assert_eq!(run(&mut nodes, "set_vlans", params).expect_err("no list"), why);
+        }
+        let tags = |nodes: &Nodes| nodes.all.values().map(|node| node.tags.clone()).next();
+        assert_eq!(tags(&nodes), Some(vec![(TAG, 7)]));
+        run(&mut nodes, "set_vlans", json!({ "mac": mac, "vlans": [] })).expect("none");
+        assert_eq!(tags(&nodes), Some(vec![]));
+    }
+
+    #[test]
+    fn a_batch_ends_when_its_results_are_long() {
+        let mut nodes = Nodes::default();
+        let list = json!({ "method": "get_nodes", "params": {} });
+        let batch = vec![list; 9];
+        let results = nodes.run_batch(&batch, OWN, 40);
+        // Each result is {"result":{"nodes":[]}}.
+        assert_eq!((results.list.len(), results.octets), (3, 46));
+        let error = results.list[2]["error"].as_str().expect("an error");
+        assert!(error.contains("not executed") && error.contains("at most 40"), "{error}");
+        assert_eq!(nodes.run_batch(&batch, OWN, MOST_OCTETS).list.len(), 9);
+    }
+
+    #[test]
+    fn results_that_no_client_fetches_are_dropped_when_newer_ones_are_long() {
+        let mut tickets = Tickets::default();
+        let results = || Results { list: vec![json!(1)], octets: KEPT_OCTETS / 2 };
+        let numbers = [(); 3].map(|()| tickets.add(results()));
+        let found = numbers.map(|number| tickets.take(number).is_some());
+        assert_eq!(found, [false, true, true]);
+    }
+
+    #[test]
+    fn a_batch_whose_hosts_cannot_answer_changes_no_node() {
+        let info = PortInfo {
+            address: "af_packet:squall-none".into(),
+            description: "none".into(),
+            mac: OWN,
+            speed_bps: None,
+            longest: 1518,
+            numa: None,
+            driver: String::new(),
+            bus: String::new(),
+            dummy: false,
+        };
+        let mut client = Client::on(vec![info], None, false);
+        let asked = json!({ "port_id": 0, "user": "ann", "session_id": 1, "force": false });
+        let handler = client.ask("acquire", asked).expect("free");
+        let mac = "00:01:02:03:04:05";
+        let batch = json!([
+            { "method": "add_node", "params": { "mac": mac } },
+            { "method": "set_ipv4", "params": { "mac": mac, "ipv4": "1.1.1.3", "dg": "1.1.1.2" } },
+        ]);
+        let asked = json!({ "port_id": 0, "handler": handler, "batch": batch.to_string() });
+        let why = client.ask("conf_ns_batch", asked).expect_err("there is no such interface");
+        assert!(why.text.contains("squall-none"), "{why:?}");
+        assert!(client.server.ports[0].nodes.all.is_empty());
     }
 }

@@ -17,7 +17,7 @@ use super::{
     flows::{Latency, State, ends_of, range},
     id_of,
 };
-use crate::{FlowSetting, rpc::Params, traffic::flow_profile};
+use crate::{FlowPair, FlowPort, FlowSetting, rpc::Params, traffic::flow_profile};
 
 /// Default time limit for open flows to end after the last one has begun.
 const DRAIN: Nanos = Nanos(5_000_000_000);
@@ -42,6 +42,8 @@ pub struct Playing {
     ends: Option<Instant>,
     /// When the profile left the run.
     gone: Option<Instant>,
+    /// Why the run did not let the profile go.
+    stuck: Option<String>,
 }
 
 impl Playing {
@@ -114,11 +116,17 @@ impl Server {
             _ => DRAIN,
         };
         positive(mult)?;
+        let mask = match params.get("client_mask") {
+            Some(_) => params.whole("client_mask")?,
+            None => u64::MAX,
+        };
         if (0..self.ports.len()).any(|port| self.sends(port)) {
             return Err(Refusal::failed("the ports send streams: stop them first"));
         }
         let cores = self.split().cores;
-        let setting = FlowSetting { mult, ipv6, pairs: self.pairs(), cores };
+        let mut pairs = self.pairs();
+        leave_out_clients(&mut pairs, mask)?;
+        let setting = FlowSetting { mult, ipv6, pairs, cores };
         let profile = self.loaded(&id)?;
         if profile.state != State::Loaded {
             return Err(Refusal::failed(format!("profile {id} is not loaded, or active")));
@@ -126,6 +134,7 @@ impl Server {
         let astf = profile.astf.as_ref();
         let astf = astf.ok_or_else(|| Refusal::failed(format!("profile {id} is not loaded")))?;
         let mut flows = astf.flows(&setting)?;
+        self.check_family(&flows)?;
         let lasts = (duration > 0.0 && duration < 1e9).then_some(Nanos((duration * 1e9) as u64));
         if let Some((other, port)) =
             self.playing().find_map(|(id, of)| Some((id, of.shared_server_port(&flows)?)))
@@ -135,10 +144,19 @@ impl Server {
                  the profiles another port, or other servers"
             )));
         }
+        // All profiles of a run have the same ports of clients.
+        let own = client_ports(&flows);
+        if let Some((other, _)) = self.playing().find(|(_, of)| client_ports(&of.flows) != own) {
+            return Err(Refusal::failed(format!(
+                "client_mask: profile {other} is active with other ports of clients\n  try its \
+                 client_mask, or stop it first"
+            )));
+        }
         self.measure_latency(params, &flows)?;
         let mark = self.begin_profile(&id, dump);
         prepare(&mut flows, &mark, lasts);
-        let active = Playing { flows, mult, lasts, drain, began: None, ends: None, gone: None };
+        let (began, ends, gone, stuck) = (None, None, None, None);
+        let active = Playing { flows, mult, lasts, drain, began, ends, gone, stuck };
         if let Some(server) = &mut self.flows {
             server.playing.insert(id.clone(), active);
         }
@@ -149,6 +167,28 @@ impl Server {
             self.set_state(&id, State::Loaded, None);
         }
         begun.map(|()| json!({}))
+    }
+
+    /// Checks that clients which have to be in tunnels, or to use gateways, have IPv4 addresses, as
+    /// records of tunnels and gateways do: IPv6 clients would have the headers of their port.
+    fn check_family(&self, flows: &Flows) -> Result<(), Refusal> {
+        let Some(server) = self.flows.as_ref().filter(|_| has_ipv6_clients(flows)) else {
+            return Ok(());
+        };
+        let refused = |what: &str, off: &str| {
+            let text = format!(
+                "the profile has IPv6 clients, and {what} are for IPv4 clients\n  try start \
+                 without ipv6, or {off} first"
+            );
+            Err(Refusal::failed(text))
+        };
+        if server.tunnels.is_active() {
+            return refused("tunnels", "activate_tunnel with activate=False");
+        }
+        match server.topology.is_empty() {
+            true => Ok(()),
+            false => refused("topologies", "topo_clear"),
+        }
     }
 
     /// Adds latency streams to the flows of a start, if it asks for them.
@@ -380,11 +420,18 @@ impl Server {
         }
     }
 
-    /// Aborts a profile's remaining flows; the run continues with the others.
+    /// Aborts a profile's remaining flows; the run continues with the others. If it refuses, the
+    /// profile ends with an error, because its open flows continue until the end of the run.
     fn leave_run(&mut self, id: &str) {
         self.with_playing(id, |active| active.gone = Some(Instant::now()));
-        if self.change_flows().is_ok() {
-            self.end_run_if_last();
+        match self.change_flows() {
+            Ok(()) => _ = self.end_run_if_last(),
+            // All flows end with the run.
+            Err(_) if self.traffic.is_over() => {}
+            Err(error) => {
+                let why = format!("the flows do not leave the run: {}", error.text);
+                self.with_playing(id, |active| active.stuck = Some(why));
+            }
         }
     }
 
@@ -396,8 +443,9 @@ impl Server {
         if let (Some(report), Ok(profile)) = (report, self.loaded(id)) {
             profile.ended(report);
         }
+        let stuck = self.with_playing(id, |active| active.stuck.take()).flatten();
         self.remove_playing(id);
-        self.set_state(id, State::Loaded, error);
+        self.set_state(id, State::Loaded, error.or(stuck.as_deref()));
         // A profile that ended earlier may have been waiting only for this one.
         self.end_run_if_last();
     }
@@ -457,6 +505,43 @@ fn servers<'a>(
     flows.pools[template.servers].addresses.iter().filter_map(|address| range(&address.text))
 }
 
+/// Leaves out the clients at ports whose bit in `mask` is 0, as if their port were a dummy. TRex's
+/// masks have 32 bits, and leave out no port above.
+///
+/// # Errors
+/// No port is left.
+fn leave_out_clients(pairs: &mut [FlowPair], mask: u64) -> Result<(), Refusal> {
+    for pair in pairs.iter_mut() {
+        let is_out = |of: &mut FlowPort| of.port < 32 && (mask >> of.port) & 1 == 0;
+        let Some(out) = pair.clients.take_if(is_out) else { continue };
+        // By default, frames of servers go to the port of their clients. External clients are found
+        // by their requests.
+        if let Some(servers) = &mut pair.servers {
+            servers.next_hop.take_if(|next_hop| Some(*next_hop) == out.mac);
+        }
+    }
+    match pairs.iter().any(|pair| pair.clients.is_some() || pair.servers.is_some()) {
+        true => Ok(()),
+        false => Err(Refusal::failed(format!(
+            "client_mask = {mask:#x}: it leaves out all clients, and no port has servers\n  try a \
+             mask with the bit of a port with clients"
+        ))),
+    }
+}
+
+/// The ports of clients, by pair.
+fn client_ports(flows: &Flows) -> Vec<Option<usize>> {
+    let further = flows.pairs.iter().map(|pair| pair.clients);
+    std::iter::once(flows.clients).chain(further).collect()
+}
+
+/// Whether a template has clients with IPv6 addresses.
+fn has_ipv6_clients(flows: &Flows) -> bool {
+    let pools = flows.templates.iter().filter_map(|template| flows.pools.get(template.clients));
+    let mut addresses = pools.flat_map(|pool| &pool.addresses);
+    addresses.any(|address| matches!(range(&address.text), Some((IpAddr::V6(_), _))))
+}
+
 fn positive(mult: f64) -> Result<(), Refusal> {
     match mult.is_finite() && mult > 0.0 {
         true => Ok(()),
@@ -493,4 +578,120 @@ fn begin_marked(line: &mut Located, mark: &str) {
         _ => return,
     };
     line.text = instruction.to_string();
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::{
+        super::tests::{Client, datagrams, load, of_flows},
+        *,
+    };
+
+    /// Loads [`datagrams`] as a profile whose servers have this port.
+    pub(in crate::server) fn load_as(client: &mut Client, id: &str, port: u16) {
+        let mut profile = datagrams(&json!({ "name": "tx_msg", "buf_index": 0 }));
+        let template = &mut profile["templates"][0];
+        template["client_template"]["port"] = json!(port);
+        template["server_template"]["assoc"][0]["port"] = json!(port);
+        let whole = json!({ "profile_id": id, "fragment": profile.to_string(), "frag_first": true,
+            "frag_last": true });
+        client.ask("profile_fragment", whole).expect("sound");
+    }
+
+    /// Starts a profile, with further parameters. Earlier events are dropped.
+    pub(in crate::server) fn start(client: &mut Client, id: &str, more: &Value) -> Answer {
+        events(client);
+        let mut asked = json!({ "profile_id": id, "mult": 4.0, "duration": 60.0, "nc": true });
+        more.as_object().into_iter().flatten().for_each(|(k, v)| asked[k] = v.clone());
+        client.ask("start", asked)
+    }
+
+    /// The events since the last call, or since the first.
+    fn events(client: &mut Client) -> Vec<Value> {
+        let asked = json!({ "session_id": 1, "user": "sub" });
+        let reply = client.ask("get_async_events", asked).expect("events");
+        reply["data"].as_array().expect("a list").clone()
+    }
+
+    /// Waits until the flows of a profile have ended. Returns the error of the event, if any.
+    pub(in crate::server) fn until_it_is_over(client: &mut Client, id: &str) -> Option<String> {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            client.server.look();
+            let is_end = |event: &&Value| {
+                let data = &event["data"];
+                event["type"] == 60 && data["profile_id"] == id && data["state"] == 1
+            };
+            if let Some(end) = events(client).iter().find(is_end) {
+                return end["data"]["error"].as_str().map(str::to_owned);
+            }
+            assert!(Instant::now() < until, "profile {id} does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn packets(client: &mut Client, port: usize) -> u64 {
+        let of = client.ask("get_port_stats", json!({ "port_id": port })).expect("known");
+        of["opackets"].as_u64().expect("a number")
+    }
+
+    #[test]
+    fn clients_that_a_start_leaves_out_begin_no_flows() {
+        let mut client = of_flows("trex-client-mask");
+        load(&mut client, &datagrams(&json!({ "name": "tx_msg", "buf_index": 0 }))).expect("sound");
+        start(&mut client, "_", &json!({ "client_mask": 0 })).expect("servers only");
+        let flows = client.server.traffic.flows().expect("servers");
+        assert_eq!((flows.clients, flows.servers), (None, Some(1)));
+        assert_eq!(flows.server_network.next_hop, None);
+        load_as(&mut client, "b", 81);
+        let why = start(&mut client, "b", &json!({ "client_mask": 1 })).expect_err("other clients");
+        assert!(why.text.contains("client_mask") && why.text.contains("profile _"), "{why:?}");
+        client.ask("stop", json!({ "profile_id": "_" })).expect("its own");
+        assert_eq!(until_it_is_over(&mut client, "_"), None);
+        let short = |mask: u64| json!({ "duration": 0.5, "client_mask": mask });
+        for (mask, sends) in [(0, false), (1, true)] {
+            start(&mut client, "_", &short(mask)).expect("it starts");
+            assert_eq!(until_it_is_over(&mut client, "_"), None);
+            assert_eq!(packets(&mut client, 0) > 0, sends);
+        }
+        let why = start(&mut client, "_", &json!({ "client_mask": "all" })).expect_err("no number");
+        assert!(why.text.contains("client_mask"), "{why:?}");
+    }
+
+    #[test]
+    fn a_mask_selects_the_clients_of_pairs() {
+        let of = |port: usize| Some(FlowPort { port, ..FlowPort::default() });
+        let all = [
+            FlowPair::of(0, 1),
+            FlowPair::of(2, 3),
+            FlowPair { clients: of(4), servers: None },
+            FlowPair { clients: None, servers: of(7) },
+            FlowPair::of(32, 33),
+        ];
+        let left = |mask: u64| {
+            let mut pairs = all.to_vec();
+            leave_out_clients(&mut pairs, mask).expect("there are servers");
+            let port = |pair: &FlowPair| pair.clients.as_ref().map(|of| of.port);
+            pairs.iter().map(port).collect::<Vec<_>>()
+        };
+        assert_eq!(left(u32::MAX.into()), [Some(0), Some(2), Some(4), None, Some(32)]);
+        assert_eq!(left(0b100), [None, Some(2), None, None, Some(32)]);
+        let mut external = [FlowPair { clients: of(0), servers: None }];
+        let why = leave_out_clients(&mut external, 2).expect_err("nothing is left");
+        assert!(why.text.contains("client_mask = 0x2"), "{why:?}");
+    }
+
+    #[test]
+    fn a_profile_that_cannot_leave_the_run_ends_with_an_error() {
+        let mut client = of_flows("trex-cannot-leave");
+        load_as(&mut client, "a", 80);
+        load_as(&mut client, "b", 81);
+        start(&mut client, "a", &Value::Null).expect("it starts");
+        // Without profile a, the run would have the network of profile b.
+        client.server.ports[0].vlan = vec![7];
+        start(&mut client, "b", &Value::Null).expect("it starts");
+        client.ask("stop", json!({ "profile_id": "a" })).expect("its own");
+        let why = until_it_is_over(&mut client, "a").expect("an error");
+        assert!(why.contains("the flows do not leave the run"), "{why}");
+    }
 }

@@ -24,7 +24,8 @@ const OWN_SOURCE: u64 = 1 << 31;
 const OWN_DESTINATION: u64 = 1 << 30;
 
 impl Server {
-    /// # Errors A value is out of range, the file cannot be sent, or a port sends already.
+    /// # Errors
+    /// A value is out of range, the file cannot be sent, or a port sends already.
     pub(super) fn push_remote(&mut self, port: usize, params: &Params<'_>) -> Answer {
         let file = params.text("pcap_filename")?;
         let second = params.flag("is_dual").then(|| self.second_port(port, params)).transpose()?;
@@ -100,7 +101,8 @@ impl Server {
 
     /// The port that sends the packets of the other direction.
     ///
-    /// # Errors There is none, or the client has not acquired it.
+    /// # Errors
+    /// There is none, or the client has not acquired it.
     fn second_port(&self, port: usize, params: &Params<'_>) -> Result<usize, Refusal> {
         let second = port ^ 1;
         let handler = params.get("slave_handler").and_then(Value::as_str);

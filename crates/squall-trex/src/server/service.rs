@@ -76,7 +76,8 @@ impl Service {
 }
 
 impl Server {
-    /// # Errors The mode is unknown.
+    /// # Errors
+    /// The mode is unknown.
     pub(super) fn service(&mut self, port: usize, params: &Params<'_>) -> Answer {
         self.set_service(port, Service::read(params)?);
         Ok(json!({}))

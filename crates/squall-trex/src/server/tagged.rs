@@ -1,6 +1,9 @@
 //! Tagged packet groups: which ports count them, for which tags, and the counters.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    mem,
+};
 
 use serde_json::{Map, Value, json};
 
@@ -123,6 +126,8 @@ impl Server {
                 tagged.state = State::Enabled;
                 return Ok(json!({}));
             }
+            // A client that was interrupted sends no second `disable_tpg`.
+            Some(tagged) if tagged.state == State::Freed => {}
             Some(_) => {
                 let text = format!("tagged packet groups are enabled already for {user}");
                 return Err(Refusal::failed(text));
@@ -149,6 +154,10 @@ impl Server {
             }
         }
         let [ports, rx_ports] = ports;
+        // Without ports, nothing would remove the groups of a user that has left.
+        if ports.is_empty() {
+            return Err(Refusal::failed("ports: expected one or more acquired ports"));
+        }
         if let Some(port) = rx_ports.iter().find(|port| !ports.contains(port)) {
             let text = format!("rx_ports: port {port} is not among ports");
             return Err(Refusal::failed(text));
@@ -180,14 +189,13 @@ impl Server {
     fn free_tagged(&mut self, user: &str) {
         let Some(tagged) = self.tagged.get_mut(user) else { return };
         tagged.state = State::Freed;
-        let rx_ports = std::mem::take(&mut tagged.rx_ports);
-        tagged.ports.clear();
+        let (ports, rx_ports) = (mem::take(&mut tagged.ports), mem::take(&mut tagged.rx_ports));
+        // Only the state is needed until the second `disable_tpg`, which may never come.
+        (tagged.tags, tagged.cleared) = (Tags::default(), HashMap::new());
         for port in rx_ports {
             self.traffic.receiver(port).set(None);
         }
-        if self.tagged.values().all(|tagged| tagged.state == State::Freed) {
-            self.traffic.forget_tagged();
-        }
+        self.traffic.forget_tagged(&ports);
     }
 
     /// Whether a port must stay acquired because of tagged packet groups.
@@ -322,8 +330,8 @@ impl Server {
     fn clear_tagged(&self, port: usize, params: &Params<'_>) -> Answer {
         let tagged = self.counting(port)?;
         let group = group_of(params, tagged)?;
-        let listed = params.get("tag_list").is_some_and(|list| !list.is_null());
-        let ranged = params.get("max_tag").is_some_and(|end| !end.is_null());
+        let listed = params.get("tag_list").is_some();
+        let ranged = params.get("max_tag").is_some();
         let (tags, none): (Vec<u16>, bool) = match (listed, ranged) {
             (true, false) => (listed_tags(params, &tagged.tags)?, false),
             (false, true) => {
@@ -437,8 +445,8 @@ fn listed_tags(params: &Params<'_>, tags: &Tags) -> Result<Vec<u16>, Refusal> {
     params.list("tag_list")?.iter().map(one).collect()
 }
 
-/// The group for which a stream's packets are counted.
-pub fn counted(stream: &Stream) -> Option<Group> {
-    let tagged = stream.tagged_group().map(Group::Tagged);
+/// The group for which packets of a stream on a port are counted.
+pub fn counted(port: usize, stream: &Stream) -> Option<Group> {
+    let tagged = stream.tagged_group().map(|group| Group::Tagged { port, group });
     stream.group().map(Group::Packets).or(tagged)
 }

@@ -82,19 +82,22 @@ impl Topology {
         self.routes.get(&port).into_iter().flatten().map(interface).collect()
     }
 
+    /// Reads a topology for a server with these ports of clients.
+    ///
     /// # Errors
-    /// The text is no topology; a gateway has no interface, is not resolved, or has clients of
-    /// another.
-    fn read(text: &str) -> Result<Self, Problem> {
+    /// The text is no topology; an interface has no number of its own; a gateway is at another
+    /// port, has no interface, is not resolved, or has clients of another.
+    fn read(text: &str, ports: &[usize]) -> Result<Self, Problem> {
         let wrong = |error: serde_json::Error| Problem::new(format!("the topology: {error}"));
         let value: Value = serde_json::from_str(text).map_err(wrong)?;
         let data = Data::deserialize(&value).map_err(wrong)?;
+        let vifs = data.numbered_vifs()?;
         let mut routes: BTreeMap<usize, Vec<Route>> = BTreeMap::new();
         for gateway in &data.gws {
             let of = |problem: Problem| {
                 problem.of(format!("gateway of {}-{}", gateway.src_start, gateway.src_end))
             };
-            let route = data.route(gateway).map_err(of)?;
+            let route = gateway.route(&vifs, ports).map_err(of)?;
             routes.entry(gateway.trex_port).or_default().push(route);
         }
         let mut all: Vec<&Route> = routes.values().flatten().collect();
@@ -108,21 +111,45 @@ impl Topology {
 }
 
 impl Data {
-    fn route(&self, gateway: &Gateway) -> Result<Route, Problem> {
-        let Gateway { trex_port: port, sub_if, src_start: first, src_end: last, dst_mac } = gateway;
-        if port % 2 == 1 {
-            let text = format!("port {port}: expected a port with clients, 0, 2, ...");
+    /// The virtual interfaces by port and number.
+    ///
+    /// # Errors
+    /// A number is 0, which is that of the port itself, or two interfaces have the same one.
+    fn numbered_vifs(&self) -> Result<BTreeMap<(usize, u32), &Vif>, Problem> {
+        let mut vifs = BTreeMap::new();
+        for vif in &self.vifs {
+            let (port, sub_if) = (vif.trex_port, vif.sub_if);
+            let wrong = |text: &str| Problem::new(text).of(format!("interface {port}.{sub_if}"));
+            if sub_if == 0 {
+                return Err(wrong("sub_if: expected 1 or more"));
+            }
+            if vifs.insert((port, sub_if), vif).is_some() {
+                return Err(wrong("there are two of this number"));
+            }
+        }
+        Ok(vifs)
+    }
+}
+
+impl Gateway {
+    fn route(
+        &self,
+        vifs: &BTreeMap<(usize, u32), &Vif>,
+        ports: &[usize],
+    ) -> Result<Route, Problem> {
+        let Self { trex_port: port, sub_if, src_start: first, src_end: last, dst_mac } = self;
+        if !ports.contains(port) {
+            let text = format!("port {port}: expected one of the ports with clients, {ports:?}");
             return Err(Problem::new(text));
         }
         if last < first {
             return Err(Problem::new("src_end is before src_start"));
         }
-        let mut vifs = self.vifs.iter();
-        let vif = vifs.find(|vif| (vif.trex_port, vif.sub_if) == (*port, *sub_if));
+        let vif = vifs.get(&(*port, *sub_if));
         if vif.is_none() && *sub_if > 0 {
             return Err(Problem::new(format!("there is no interface {port}.{sub_if}")));
         }
-        let of_vif = |vif: &Vif| match vif.vlan {
+        let of_vif = |vif: &&Vif| match vif.vlan {
             0 => Ok((mac(&vif.src_mac)?, None)),
             id @ 1..4096 => Ok((mac(&vif.src_mac)?, Some(id))),
             id => Err(Problem::new(format!("interface {port}.{sub_if}: VLAN {id} is above 4095"))),
@@ -146,6 +173,8 @@ fn mac(text: &str) -> Result<MacAddr, Problem> {
 impl Server {
     pub(super) fn topology_fragment(&mut self, params: &Params<'_>) -> Answer {
         self.check_idle("the topology")?;
+        let ports = self.real_ports().into_iter().filter(|port| port.is_multiple_of(2));
+        let ports: Vec<usize> = ports.collect();
         let Some(server) = &mut self.flows else { return Ok(json!({})) };
         let topology = &mut server.topology;
         let text = match topology.fragments.add(params, topology.data.is_some())? {
@@ -153,13 +182,15 @@ impl Server {
             Part::More => return Ok(json!({})),
             Part::Whole(text) => text,
         };
-        let read = Topology::read(&text)?;
+        let read = Topology::read(&text, &ports)?;
         if server.tunnels.is_active() && !read.is_empty() {
             return Err(Refusal::failed(
-                "clients in tunnels cannot have a topology\n  try tunnel --off first",
+                "clients in tunnels cannot have a topology\n  try activate_tunnel with \
+                 activate=False first",
             ));
         }
         (topology.data, topology.routes) = (read.data, read.routes);
+        topology.fragments.accepted();
         Ok(json!({}))
     }
 
@@ -194,15 +225,26 @@ mod tests {
         *,
     };
 
-    /// Sends a topology of one virtual interface, 0.1, in two parts.
-    fn send(client: &mut Client, gateways: &Value) -> Answer {
-        let vif = json!({ "trex_port": 0, "sub_if": 1, "src_mac": "02:00:00:00:07:01",
-            "vlan": 7, "src_ipv4": "5.5.5.5", "src_ipv6": "" });
-        let text = json!({ "vifs": [vif], "gws": gateways }).to_string();
+    fn vif(port: usize, sub_if: u32) -> Value {
+        json!({ "trex_port": port, "sub_if": sub_if, "src_mac": "02:00:00:00:07:01", "vlan": 7,
+            "src_ipv4": "5.5.5.5", "src_ipv6": "" })
+    }
+
+    /// Sends a topology in two parts, as TRex's client does: not the second if the server has it.
+    fn send_text(client: &mut Client, topology: &Value, md5: &str) -> Answer {
+        let text = topology.to_string();
         let (one, other) = text.split_at(text.len() / 2);
-        let first = json!({ "fragment": one, "frag_first": true, "md5": "sum" });
-        client.ask("topo_fragment", first)?;
-        client.ask("topo_fragment", json!({ "fragment": other, "frag_last": true }))
+        let first = json!({ "fragment": one, "frag_first": true, "md5": md5 });
+        let known = client.ask("topo_fragment", first)?;
+        match known.get("matches_loaded") {
+            Some(_) => Ok(known),
+            None => client.ask("topo_fragment", json!({ "fragment": other, "frag_last": true })),
+        }
+    }
+
+    /// Sends a topology of one virtual interface, 0.1.
+    fn send(client: &mut Client, gateways: &Value) -> Answer {
+        send_text(client, &json!({ "vifs": [vif(0, 1)], "gws": gateways }), "sum")
     }
 
     fn gateway(sub_if: u32, first: &str, last: &str, mac: &Value) -> Value {
@@ -237,6 +279,53 @@ mod tests {
             let refused = send(&mut client, &gateways).expect_err("it cannot be");
             assert!(refused.text.contains(why), "{refused:?}");
         }
+        let at = |port: u64| {
+            let mut gateway = gateway(0, "16.0.0.1", "16.0.0.2", &known);
+            gateway["trex_port"] = json!(port);
+            json!([gateway])
+        };
+        for (vifs, gateways, why) in [
+            (json!([vif(0, 0)]), json!([]), "interface 0.0: sub_if"),
+            (json!([vif(0, 1), vif(1, 1), vif(0, 1)]), json!([]), "interface 0.1: there are two"),
+            (json!([]), at(1), "port 1: expected one of the ports with clients, [0]"),
+            (json!([]), at(2), "port 2: expected one of the ports with clients, [0]"),
+        ] {
+            let topology = json!({ "vifs": vifs, "gws": gateways });
+            let refused = send_text(&mut client, &topology, "sum").expect_err("it cannot be");
+            assert!(refused.text.contains(why), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_refused_topology_is_refused_again_and_the_accepted_one_stays_known() {
+        let mut client = of_flows("trex-topology-again");
+        let of_last = |last: &str| {
+            let gateway = gateway(0, "16.0.0.2", last, &json!("02:00:00:00:08:01"));
+            json!({ "vifs": [], "gws": [gateway] })
+        };
+        send_text(&mut client, &of_last("16.0.0.9"), "first").expect("sound");
+        for _ in 0..2 {
+            let refused = send_text(&mut client, &of_last("16.0.0.1"), "second");
+            assert!(refused.expect_err("it cannot be").text.contains("src_end"));
+        }
+        let known = send_text(&mut client, &of_last("16.0.0.9"), "first").expect("known");
+        assert_eq!(known, json!({ "matches_loaded": true }));
+        send_text(&mut client, &of_last("16.0.0.3"), "third").expect("sound");
+        let read = client.ask("topo_get", json!({})).expect("known");
+        assert_eq!(read["topo_data"], of_last("16.0.0.3"));
+    }
+
+    #[test]
+    fn ipv6_clients_do_not_start_without_the_headers_of_a_topology() {
+        let mut client = of_flows("trex-topology-ipv6");
+        load(&mut client, &datagrams(&json!({ "name": "tx_msg", "buf_index": 0 }))).expect("sound");
+        let known = json!("02:00:00:00:08:01");
+        send(&mut client, &json!([gateway(1, "16.0.0.1", "16.0.0.9", &known)])).expect("sound");
+        let start = json!({ "profile_id": "_", "mult": 1.0, "duration": 1.0, "ipv6": true });
+        let why = client.ask("start", start.clone()).expect_err("no headers for IPv6");
+        assert!(why.text.contains("IPv4") && why.text.contains("topo_clear"), "{why:?}");
+        client.ask("topo_clear", json!({})).expect("its own");
+        client.ask("start", start).expect("it starts");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 use squall_flows::{AddrRange, Interface, InterfaceOf, Wrap};
-use squall_profile::{Interface as ProfileInterface, Located};
+use squall_profile::{Flows, Interface as ProfileInterface, Located};
 
 use super::{
     Answer, Refusal, Server,
@@ -20,10 +20,12 @@ use crate::{Problem, rpc::Params};
 const GTPU: u64 = 1;
 /// Why records are refused.
 const OFF: &str = "the tunnel mode is off\n  try activate_tunnel first";
+/// Name of the layer of a tunnel.
+const LAYER: &str = "gtp-u";
 /// Maximum clients with a tunnel.
 const MOST: usize = 65_536;
-/// The longest layer of a tunnel. Records may come while flows are active, and frames must have room
-/// for them.
+/// The longest layer of a tunnel. Records may come while flows are active, and frames must have
+/// room for them.
 const LONGEST: &str = "gtp-u :: :: 0 any";
 
 /// The tunnels of all clients.
@@ -93,55 +95,111 @@ impl Tunnels {
         self.mode.is_some_and(|mode| mode.loopback || port.is_multiple_of(2))
     }
 
+    /// Adds records and replaces those of their clients: all of them, or none.
+    ///
     /// # Errors
-    /// The tunnel's ends are of two families, or there are too many tunnels.
-    fn insert(&mut self, client: Ipv4Addr, record: Record) -> Result<(), Problem> {
-        let of = |text: String| Problem::new(text).of(format!("client {client}"));
-        let Record { local, remote, .. } = record;
-        if local.is_ipv4() != remote.is_ipv4() {
-            return Err(of(format!("{local}, {remote}: expected addresses of one family")));
+    /// The ends of a tunnel are of two families, or there are too many tunnels.
+    fn update(&mut self, records: &[(Ipv4Addr, Record)]) -> Result<(), Problem> {
+        for (client, record) in records {
+            record.check().map_err(|problem| problem.of(format!("client {client}")))?;
         }
-        if self.records.len() >= MOST && !self.records.contains_key(&client) {
-            return Err(of(format!("more than {MOST} clients with a tunnel")));
+        let clients = records.iter().map(|(client, _)| client);
+        let new = clients.filter(|client| !self.records.contains_key(*client));
+        let new = new.collect::<BTreeSet<_>>().len();
+        if self.records.len() + new > MOST {
+            return Err(too_many());
         }
-        self.records.insert(client, record);
-        Ok(())
-    }
-
-    fn insert_all(&mut self, context: &Context) -> Result<(), Problem> {
-        let Context { src_start: first, src_end: last, .. } = *context;
-        let of = |text: &str| Problem::new(text).of(format!("tunnels of {first}-{last}"));
-        if context.tunnel_type != GTPU {
-            return Err(of("tunnel_type: expected 1, GTP-U"));
-        }
-        if !context.activate {
-            return Err(of("activate: clients are switched off by enable_disable_client"));
-        }
-        if last < first {
-            return Err(of("src_end is before src_start"));
-        }
-        for (index, client) in (0..).zip(u32::from(first)..=u32::from(last)) {
-            let jump = context.teid_jump.wrapping_mul(index);
-            let record = Record {
-                local: context.src_ip,
-                remote: context.dst_ip,
-                teid: context.initial_teid.wrapping_add(jump),
-                source_port: context.sport,
-            };
-            self.insert(client.into(), record)?;
-        }
+        self.records.extend(records.iter().copied());
         Ok(())
     }
 }
 
+fn too_many() -> Problem {
+    Problem::new(format!("more than {MOST} clients with a tunnel"))
+}
+
+impl Data {
+    /// The records of all clients.
+    ///
+    /// # Errors
+    /// A context is invalid, two contexts have a client, or there are too many clients.
+    fn records(&self) -> Result<BTreeMap<Ipv4Addr, Record>, Problem> {
+        self.tunnels.iter().try_for_each(Context::check)?;
+        let mut sorted: Vec<&Context> = self.tunnels.iter().collect();
+        sorted.sort_by_key(|context| context.src_start);
+        let mut neighbors = sorted.iter().zip(sorted.iter().skip(1));
+        if let Some((_, next)) = neighbors.find(|(one, next)| one.src_end >= next.src_start) {
+            let text = format!("client {} is in two ranges of tunnels", next.src_start);
+            return Err(Problem::new(text));
+        }
+        // Before the records are made, because ranges of IPv4 addresses may be of any size.
+        if sorted.iter().map(|context| context.clients()).sum::<u64>() > MOST as u64 {
+            return Err(too_many());
+        }
+        Ok(sorted.into_iter().flat_map(Context::records).collect())
+    }
+}
+
+impl Context {
+    fn check(&self) -> Result<(), Problem> {
+        let Self { src_start: first, src_end: last, .. } = *self;
+        let of = |problem: Problem| problem.of(format!("tunnels of {first}-{last}"));
+        if self.tunnel_type != GTPU {
+            return Err(of(Problem::new("tunnel_type: expected 1, GTP-U")));
+        }
+        if !self.activate {
+            let text = "activate: clients are switched off by enable_disable_client";
+            return Err(of(Problem::new(text)));
+        }
+        if last < first {
+            return Err(of(Problem::new("src_end is before src_start")));
+        }
+        self.record(0).check().map_err(of)
+    }
+
+    /// Number of clients of a checked context.
+    fn clients(&self) -> u64 {
+        u64::from(u32::from(self.src_end) - u32::from(self.src_start)) + 1
+    }
+
+    fn records(&self) -> impl Iterator<Item = (Ipv4Addr, Record)> {
+        let clients = u32::from(self.src_start)..=u32::from(self.src_end);
+        (0..).zip(clients).map(move |(index, client)| (client.into(), self.record(index)))
+    }
+
+    /// The record of client `index`.
+    fn record(&self, index: u32) -> Record {
+        let jump = self.teid_jump.wrapping_mul(index);
+        Record {
+            local: self.src_ip,
+            remote: self.dst_ip,
+            teid: self.initial_teid.wrapping_add(jump),
+            source_port: self.sport,
+        }
+    }
+}
+
 impl Record {
+    /// # Errors
+    /// The tunnel's ends are of two families.
+    fn check(self) -> Result<(), Problem> {
+        let Self { local, remote, .. } = self;
+        match local.is_ipv4() == remote.is_ipv4() {
+            true => Ok(()),
+            false => {
+                let text = format!("{local}, {remote}: expected addresses of one family");
+                Err(Problem::new(text))
+            }
+        }
+    }
+
     /// The local and the remote end at the clients, or at the servers.
     fn ends(self, of_clients: bool) -> (IpAddr, IpAddr) {
         if of_clients { (self.local, self.remote) } else { (self.remote, self.local) }
     }
 
-    /// The tunnel at the clients, or at the servers. Received packets may have any identifier, as in
-    /// TRex, because the gateway chooses that of the other direction.
+    /// The tunnel at the clients, or at the servers. Received packets may have any identifier, as
+    /// in TRex, because the gateway chooses that of the other direction.
     fn wrap(self, of_clients: bool) -> Wrap {
         let (local, remote) = self.ends(of_clients);
         let Self { teid, source_port, .. } = self;
@@ -168,7 +226,7 @@ impl Server {
         let clients = port.is_multiple_of(2);
         let known = tunnels.records.values().map(|record| record.ends(clients));
         let known = known.collect::<BTreeSet<_>>().into_iter();
-        let known = known.map(|(local, remote)| format!("gtp-u {local} {remote} 0 any"));
+        let known = known.map(|(local, remote)| format!("{LAYER} {local} {remote} 0 any"));
         let interface = |(number, layer): (u32, String)| ProfileInterface {
             addresses: vec![located(Ipv4Addr::from(number).to_string())],
             next_hop: next_hop.clone(),
@@ -208,6 +266,32 @@ impl Server {
         Ok(())
     }
 
+    /// Checks that ports receive the packets of records that come while flows are active. A port of
+    /// AF_XDP takes only packets to addresses that its profile had at the start, unless its address
+    /// has `take`.
+    fn check_ends(&self, records: &[(Ipv4Addr, Record)]) -> Result<(), Refusal> {
+        let (Some(tunnels), Some(flows)) = (self.tunnels(), self.traffic.flows()) else {
+            return Ok(());
+        };
+        for port in self.real_ports().into_iter().filter(|port| tunnels.covers(*port)) {
+            let address = &self.ports[port].info.address;
+            if !address.starts_with("af_xdp:") || address.contains(",take=") {
+                continue;
+            }
+            let known = ends_at(flows, port);
+            let clients = port.is_multiple_of(2);
+            let mut ends = records.iter().map(|(_, record)| record.ends(clients).0);
+            if let Some(end) = ends.find(|end| !known.contains(end)) {
+                return Err(Refusal::failed(format!(
+                    "port {port} ({address}) does not take packets to {end}, which was no end of a \
+                     tunnel when the flows started\n  try the records before start, or \
+                     {address},take=all"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn activate_tunnels(&mut self, params: &Params<'_>) -> Answer {
         gtpu(params)?;
         self.check_idle("the tunnel mode")?;
@@ -228,14 +312,19 @@ impl Server {
         let records = params.list("attr")?.iter().map(ClientRecord::deserialize);
         let records = records.collect::<Result<Vec<_>, _>>();
         let records = records.map_err(|error| Refusal::parameters(format!("attr: {error}")))?;
-        let Some(server) = &mut self.flows else { return Ok(json!({})) };
-        let tunnels = &mut server.tunnels;
-        if !tunnels.is_active() {
+        let of_client = |ClientRecord { client_ip, sip, dip, sport, teid }| {
+            let record = Record { local: sip, remote: dip, teid, source_port: sport };
+            (Ipv4Addr::from(client_ip), record)
+        };
+        let records: Vec<(Ipv4Addr, Record)> = records.into_iter().map(of_client).collect();
+        if !self.tunnels().is_some_and(Tunnels::is_active) {
             return Err(Refusal::failed(OFF));
         }
-        for ClientRecord { client_ip, sip, dip, sport, teid } in records {
-            let record = Record { local: sip, remote: dip, teid, source_port: sport };
-            tunnels.insert(client_ip.into(), record)?;
+        if self.flows_are_active() {
+            self.check_ends(&records)?;
+        }
+        if let Some(server) = &mut self.flows {
+            server.tunnels.update(&records)?;
         }
         self.tunnels_in_run()?;
         Ok(json!({}))
@@ -259,11 +348,8 @@ impl Server {
         if !data.latency.is_empty() {
             return Err(Refusal::failed("latency is measured outside of tunnels only"));
         }
-        let mut new = Tunnels::default();
-        for context in &data.tunnels {
-            new.insert_all(context)?;
-        }
-        (tunnels.records, tunnels.topology) = (new.records, Some(value));
+        (tunnels.records, tunnels.topology) = (data.records()?, Some(value));
+        tunnels.fragments.accepted();
         Ok(json!({}))
     }
 
@@ -283,6 +369,19 @@ impl Server {
     }
 }
 
+/// The ends of tunnels that a port of a run has from its start.
+fn ends_at(flows: &Flows, port: usize) -> BTreeSet<IpAddr> {
+    let pairs = (1..=flows.pairs.len() as u16 + 1).filter_map(|number| flows.pair(number));
+    let of_port = pairs.flatten().filter(|(own, _)| *own == Some(port));
+    let layers = of_port.flat_map(|(_, network)| &network.interface).flat_map(|one| &one.wrap);
+    let end = |layer: &Located| {
+        let mut words = layer.text.split(' ');
+        words.next().filter(|name| *name == LAYER)?;
+        words.next()?.parse::<IpAddr>().ok()
+    };
+    layers.filter_map(end).collect()
+}
+
 fn gtpu(params: &Params<'_>) -> Result<(), Refusal> {
     match params.whole("tunnel_type")? {
         GTPU => Ok(()),
@@ -293,7 +392,10 @@ fn gtpu(params: &Params<'_>) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::tests::{Client, datagrams, load, of_flows, play_datagrams},
+        super::{
+            playing::tests::{load_as, start, until_it_is_over},
+            tests::{Client, datagrams, load, of_flows, play_datagrams},
+        },
         *,
     };
 
@@ -365,6 +467,110 @@ mod tests {
     }
 
     #[test]
+    fn profiles_join_and_leave_the_run_after_records_that_came_meanwhile() {
+        let mut client = of_flows("trex-tunnels-join");
+        activate(&mut client, true, true).expect("idle");
+        load_as(&mut client, "b", 81);
+        load_as(&mut client, "a", 80);
+        start(&mut client, "b", &Value::Null).expect("it starts");
+        update(&mut client, &json!([record("16.0.0.1", 1)])).expect("its own");
+        start(&mut client, "a", &Value::Null).expect("it joins");
+        client.ask("stop", json!({ "profile_id": "a" })).expect("its own");
+        assert_eq!(until_it_is_over(&mut client, "a"), None);
+        let flows = client.server.traffic.flows().expect("profile b continues");
+        let listen: Vec<_> = flows.templates.iter().map(|template| template.listen).collect();
+        assert_eq!(listen, [Some(81)]);
+    }
+
+    #[test]
+    fn ipv6_clients_do_not_start_outside_of_tunnels() {
+        let mut client = of_flows("trex-tunnels-ipv6");
+        load_as(&mut client, "a", 80);
+        activate(&mut client, true, true).expect("idle");
+        let ipv6 = json!({ "ipv6": true });
+        let why = start(&mut client, "a", &ipv6).expect_err("no tunnels for IPv6");
+        assert!(why.text.contains("IPv4") && why.text.contains("activate=False"), "{why:?}");
+        activate(&mut client, false, false).expect("idle");
+        start(&mut client, "a", &ipv6).expect("it starts");
+    }
+
+    #[test]
+    fn records_with_ends_that_an_af_xdp_port_does_not_take_are_refused() {
+        let mut client = of_flows("trex-tunnels-af-xdp");
+        load_as(&mut client, "a", 80);
+        activate(&mut client, true, false).expect("idle");
+        update(&mut client, &json!([record("16.0.0.1", 1)])).expect("its own");
+        start(&mut client, "a", &Value::Null).expect("it starts");
+        client.server.ports[0].info.address = "af_xdp:eth1,rx_queues=2".into();
+        let mut other = record("16.0.0.2", 2);
+        other["sip"] = json!("1.1.1.2");
+        update(&mut client, &json!([record("16.0.0.2", 2)])).expect("the same end");
+        let why = update(&mut client, &json!([other])).expect_err("another end");
+        assert!(why.text.contains("packets to 1.1.1.2"), "{why:?}");
+        assert!(why.text.contains("af_xdp:eth1,rx_queues=2,take=all"), "{why:?}");
+        client.server.ports[0].info.address = "af_xdp:eth1,take=all".into();
+        update(&mut client, &json!([other])).expect("all packets");
+    }
+
+    #[test]
+    fn a_refused_batch_changes_no_record() {
+        let mut client = of_flows("trex-tunnels-batch");
+        activate(&mut client, true, true).expect("idle");
+        update(&mut client, &json!([record("16.0.0.1", 1)])).expect("its own");
+        let mut wrong = record("16.0.0.3", 4);
+        wrong["dip"] = json!("::1");
+        let batch = json!([record("16.0.0.1", 2), record("16.0.0.2", 3), wrong]);
+        let why = update(&mut client, &batch).expect_err("two families");
+        assert!(why.text.contains("client 16.0.0.3"), "{why:?}");
+        let records = &client.server.tunnels().expect("in ASTF mode").records;
+        let all: Vec<_> = records.iter().map(|(client, of)| (*client, of.teid)).collect();
+        assert_eq!(all, [(Ipv4Addr::new(16, 0, 0, 1), 1)]);
+    }
+
+    /// A range of clients, as in a topology.
+    fn context(first: &str, last: &str) -> Value {
+        json!({ "src_start": first, "src_end": last, "initial_teid": 5, "teid_jump": 2,
+            "sport": 5000, "version": 4, "tunnel_type": 1, "src_ip": "1.1.1.1",
+            "dst_ip": "11.0.0.1", "activate": true })
+    }
+
+    fn send(client: &mut Client, contexts: &[Value], md5: &str) -> Answer {
+        let text = json!({ "tunnels": contexts, "latency": [] }).to_string();
+        let whole = json!({ "fragment": text, "frag_first": true, "frag_last": true, "md5": md5 });
+        client.ask("tunnel_topo_fragment", whole)
+    }
+
+    #[test]
+    fn clients_in_two_ranges_or_in_too_large_ones_are_refused() {
+        let mut client = of_flows("trex-tunnels-ranges");
+        activate(&mut client, true, false).expect("idle");
+        let two = [context("16.0.0.5", "16.0.0.9"), context("16.0.0.1", "16.0.0.5")];
+        let why = send(&mut client, &two, "two").expect_err("one client twice");
+        assert!(why.text.contains("client 16.0.0.5 is in two ranges"), "{why:?}");
+        let why = send(&mut client, &[context("0.0.0.0", "255.255.255.255")], "all");
+        let why = why.expect_err("too many");
+        assert!(why.text.contains("more than 65536 clients"), "{why:?}");
+        let most = [context("16.0.0.0", "16.0.127.255"), context("16.0.128.0", "16.0.255.255")];
+        send(&mut client, &most, "most").expect("sound");
+        let why = update(&mut client, &json!([record("17.0.0.1", 1)])).expect_err("one too many");
+        assert!(why.text.contains("more than 65536 clients"), "{why:?}");
+        update(&mut client, &json!([record("16.0.0.1", 1)])).expect("a known client");
+    }
+
+    #[test]
+    fn a_refused_text_is_refused_again_and_the_accepted_one_stays_known() {
+        let mut client = of_flows("trex-tunnels-again");
+        activate(&mut client, true, false).expect("idle");
+        send(&mut client, &[context("16.0.0.1", "16.0.0.9")], "first").expect("sound");
+        for _ in 0..2 {
+            let refused = send(&mut client, &[context("16.0.0.2", "16.0.0.1")], "second");
+            assert!(refused.expect_err("it cannot be").text.contains("src_end"));
+        }
+        let known = send(&mut client, &[context("16.0.0.1", "16.0.0.9")], "first");
+        assert_eq!(known.expect("known"), json!({ "matches_loaded": true }));
+    }
+
+    #[test]
     fn tunnels_that_cannot_be_are_refused_with_the_reason() {
         let mut client = of_flows("trex-tunnels-refused");
         let of_one = json!([record("16.0.0.1", 1)]);
@@ -372,9 +578,7 @@ mod tests {
         assert!(why.text.contains("tunnel mode is off"));
         activate(&mut client, true, false).expect("idle");
         let context = |more: Value| {
-            let mut context = json!({ "src_start": "16.0.0.1", "src_end": "16.0.0.9",
-                "initial_teid": 5, "teid_jump": 2, "sport": 5000, "version": 4, "tunnel_type": 1,
-                "src_ip": "1.1.1.1", "dst_ip": "11.0.0.1", "activate": true });
+            let mut context = context("16.0.0.1", "16.0.0.9");
             more.as_object().into_iter().flatten().for_each(|(k, v)| context[k] = v.clone());
             let text = json!({ "tunnels": [context], "latency": [] }).to_string();
             json!({ "fragment": text, "frag_first": true, "frag_last": true })
