@@ -2027,7 +2027,7 @@ class HostLldpReport:
     ignored : dict of str to int
         Received announcements that were ignored, by reason.
     neighbors : tuple of LldpNeighborReport
-        Neighbors at the end, at most 1000.
+        Neighbors at the end, at most 1000, and the number of all.
     aged, ended : int
         Neighbors whose time to live ended, and neighbors that announced their end.
     """
@@ -2037,6 +2037,7 @@ class HostLldpReport:
     received: int
     ignored: dict[str, int]
     neighbors: tuple[LldpNeighborReport, ...]
+    neighbor_count: int
     aged: int
     ended: int
 
@@ -2067,7 +2068,7 @@ class HostCdpReport:
     ignored : dict of str to int
         Received announcements that were ignored, by reason.
     neighbors : tuple of CdpNeighborReport
-        Neighbors at the end, at most 1000.
+        Neighbors at the end, at most 1000, and the number of all.
     aged, ended : int
         Neighbors whose time to live ended, and neighbors that announced their end.
     """
@@ -2077,6 +2078,7 @@ class HostCdpReport:
     received: int
     ignored: dict[str, int]
     neighbors: tuple[CdpNeighborReport, ...]
+    neighbor_count: int
     aged: int
     ended: int
 
@@ -2351,7 +2353,7 @@ class RouterReport:
     downs : int
         How often sessions that were up went down.
     failed : str or None
-        Why the daemon or its link ended before the run; None: it did not.
+        Why the daemon or its link ended before the end of the run; None: it did not.
     cpu_s : float
         CPU time of the daemon, seconds, and its peak memory, octets.
     """
@@ -2381,7 +2383,8 @@ class RouterProtocolReport:
     kind : str
         ``BGP``, ``OSPF``, ``RIP``, ``RIPng``, ``BFD``.
     state : str
-        The daemon's word for its state: ``Established``, ``Running``, ``Alone``.
+        The daemon's word for its state (``Established``, ``Running``, ``Alone``), or ``ended`` with
+        the daemon.
     up : bool
         BGP: the session is established. OSPF: it has neighbors. RIP and BFD: it runs.
     up_after_s : float or None
@@ -3422,7 +3425,8 @@ class HostRow:
         Number of the host in its group, from 1.
     state : str
         The state of 802.1X until the port is open, then that of IPv4, or of IPv6 for hosts without
-        IPv4. ``init``: the host has not started.
+        IPv4, or of 802.1X for hosts without addresses. Hosts without any of these are ``started``.
+        ``init``: the host has not started.
     auth : str or None
         The state of 802.1X, if the host authenticates.
     failure : str or None
@@ -3546,7 +3550,7 @@ class HostEventRow:
     time_s : float
         Seconds from the start of the run.
     protocol : str
-        ``arp``, ``dhcp``, ``ipv6``, ``dhcp6``, ``802.1x`` or ``multicast``.
+        ``arp``, ``dhcp``, ``ipv6``, ``dhcp6``, ``802.1x``, ``pppoe`` or ``multicast``.
     event : str
         ``sent``, ``retransmitted``, ``received``, ``state``, ``failed`` or ``ignored``.
     what : str

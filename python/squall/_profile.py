@@ -142,11 +142,22 @@ class Profile(ProfileTables):
         return profile
 
     def add(self, *more: Table) -> None:
-        """Append streams, templates, pools, attacks and replays, each to its list."""
+        """Append streams, replays, pools, templates, attacks, hosts and routers, each to its list.
+
+        Raises
+        ------
+        TypeError
+            An object is none of these; then nothing is appended.
+        """
+        found: list[tuple[str, Table]] = []
         for one in more:
-            for name, kind in LISTS.values():
-                if isinstance(one, kind):
-                    getattr(self, name).append(one)
+            names = [name for name, kind in LISTS.values() if isinstance(one, kind)]
+            if not names:
+                kinds = ", ".join(kind.__name__ for _, kind in LISTS.values())
+                raise TypeError(f"cannot add {type(one).__name__} to a profile: expected {kinds}")
+            found += [(name, one) for name in names]
+        for name, one in found:
+            getattr(self, name).append(one)
 
     def check(self) -> None:
         """Check everything that can be checked without opening ports; a `Session` does the same.

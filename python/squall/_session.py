@@ -205,7 +205,7 @@ class Run:
         filter : str
             Terms that must all match: ``state=bound``, ``group=subscribers``, ``number=17-40``,
             ``mac=02:00``, ``address=10.0.1.0/24``, ``failure=no_offer``. A text without a key may
-            be in any of them.
+            be in any of them. A value with spaces is in quotes: ``group="hosts 1"``.
         offset : int
             Number of matching hosts to skip.
         limit : int
@@ -214,9 +214,10 @@ class Run:
         Raises
         ------
         ValueError
-            The filter has errors.
+            The filter has errors, or `limit` is not in its range.
         """
-        limit = min(max(limit, 1), 10_000)
+        if not 1 <= limit <= 10_000:
+            raise ValueError(f"limit = {limit}: expected 1 to 10000")
         return read(HostPage, json.loads(self._native.hosts(filter, offset, limit)))
 
     def host(self, number: int, group: str | None = None) -> HostDetail:

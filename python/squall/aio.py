@@ -965,7 +965,7 @@ class Run:
         filter : str
             Terms that must all match: ``state=bound``, ``group=subscribers``, ``number=17-40``,
             ``mac=02:00``, ``address=10.0.1.0/24``, ``failure=no_offer``. A text without a key may
-            be in any of them.
+            be in any of them. A value with spaces is in quotes: ``group="hosts 1"``.
         offset : int
             Number of matching hosts to skip.
         limit : int

@@ -91,6 +91,7 @@ class Result:
         -------
         list of dict
             ``name``, ``unit``, ``before``, ``now``, ``change``, ``regressed``, ``improved``.
+            ``change`` is None if only ``before`` is 0.
         """
         text = _native.render_test(
             self._text, "changes", against=baseline._text, tolerance=tolerance

@@ -254,7 +254,8 @@ impl Hosts {
                 }
                 _ => due,
             });
-            let polls = port.routers.iter().filter(|router| router.is_open());
+            // After the stop, no link is read, so its next read would stay due.
+            let polls = port.routers.iter().filter(|router| router.is_open() && !self.stopped);
             let polls = polls.map(|router| router.poll).filter(|_| port.out.has_room());
             own.into_iter().chain(port.held.front().map(|held| held.0)).chain(polls).min()
         };
@@ -539,5 +540,70 @@ impl FrameMaker for HostFrames {
             }
             self.queue.pop();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use squall_program::clock::Planned;
+    use squall_units::MacAddr;
+
+    use super::*;
+    use crate::{pacing::PortPace, source::Outlet};
+
+    /// A daemon that never sends.
+    struct Idle;
+
+    impl FrameLink for Idle {
+        fn take(&mut self, _into: &mut [u8]) -> io::Result<Option<usize>> {
+            Ok(None)
+        }
+
+        fn give(&mut self, _frame: &[u8], _partial: bool) -> io::Result<bool> {
+            Ok(true)
+        }
+    }
+
+    #[test]
+    fn after_the_stop_no_link_to_a_router_wakes_the_worker() {
+        let address = "null:".parse().expect("an address");
+        let mut port = squall_port::open(&address).unwrap().expect("a null port");
+        let queue = port.open_tx(0, 1514).unwrap();
+        let pace = Arc::new(PortPace::new(Planned::default()));
+        let mut outlets = Outlets::default();
+        outlets.add(Outlet::new(0, queue, None, 1, Nanos::ZERO, pace));
+        let member = outlets.join(0).unwrap();
+        let counters = PortTx { source: SourceId::HOSTS, ..PortTx::default() };
+        let router = RouterEnd::new(0, MacAddr([2, 0, 0, 0, 0, 9]), Box::new(Idle));
+        let of_port = HostPort {
+            port: 0,
+            groups: Vec::new(),
+            routers: vec![router],
+            frames: HostFrames::default(),
+            out: Output::new(member, port.facts(), 1514, counters),
+            lag: Nanos::ZERO,
+            horizon: Nanos(u64::MAX),
+            stamped: true,
+            polled: [Nanos::ZERO; 2],
+            virtual_now: None,
+            held: VecDeque::new(),
+        };
+        let mut hosts = Hosts {
+            clock: Clock::Real(Nanos::ZERO),
+            ports: vec![of_port],
+            alone: true,
+            asks: false,
+            end: END_OF_TIME,
+            stopped: false,
+            over: false,
+            tables: Arc::new([]),
+            first: Vec::new(),
+            virtual_now: Nanos::ZERO,
+        };
+        assert_eq!(hosts.next(None), Some(Nanos::ZERO));
+        hosts.stopped = true;
+        assert_eq!(hosts.next(None), None);
     }
 }

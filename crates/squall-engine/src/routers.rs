@@ -15,7 +15,7 @@ pub struct RouterStats {
     /// Frames that the daemon got, and frames for which its interface had no room.
     pub received: u64,
     pub dropped: u64,
-    /// Why the link ended before the run.
+    /// Why the link ended before the end of the run.
     pub error: Option<String>,
 }
 

@@ -423,7 +423,8 @@ impl Dhcp6Client {
 
     /// Gives the leases back (section 18.2.7).
     pub fn release(&mut self, cx: &Dhcp6Context<'_>) -> Dhcp6Step {
-        if !self.state.has_lease() {
+        // The server has bound an address that the host still examines.
+        if !self.state.has_lease() && self.state != Dhcp6State::Checking {
             return Dhcp6Step::default();
         }
         self.enter(Dhcp6State::Releasing, cx);
@@ -464,7 +465,11 @@ impl Dhcp6Client {
                 (self.flaps.filter(|at| *at <= cx.now), cx.settings.flap)
             {
                 self.flaps = Some(cx.now + interval);
-                return self.confirm(cx);
+                // A client that still asks goes on: if each failure began with the first message
+                // again, an interval below CNF_MAX_RD would never lead back to T1 and T2.
+                if !self.is_confirming() {
+                    return self.confirm(cx);
+                }
             }
             let next = match self.state {
                 Dhcp6State::Bound | Dhcp6State::Renewing if self.rebinds <= cx.now => {
@@ -478,7 +483,15 @@ impl Dhcp6Client {
                 return Dhcp6Step { send: Some(self.transmit(cx)), event: None };
             }
         }
-        self.retransmit(cx)
+        match self.retry.is_some_and(|at| at <= cx.now) {
+            true => self.retransmit(cx),
+            false => Dhcp6Step::default(),
+        }
+    }
+
+    /// Whether it asks if its leases suit the link.
+    fn is_confirming(&self) -> bool {
+        self.state == Dhcp6State::Confirming || self.state == Dhcp6State::Rebinding && self.moved
     }
 
     /// The time between transmissions is over.
@@ -563,11 +576,7 @@ impl Dhcp6Client {
                 self.renewed(cx, message, server)
             }
             (_, Dhcp6State::Confirming) => match message.status {
-                Some(status::NOT_ON_LINK) => {
-                    self.began = cx.now;
-                    let step = self.again(cx, Dhcp6Failure::Refused);
-                    Dhcp6Step { event: Some(Dhcp6Event::Refused), ..step }
-                }
+                Some(status::NOT_ON_LINK) => self.begin_again(cx),
                 _ => {
                     (self.state, self.retry) = (Dhcp6State::Bound, None);
                     let after = cx.now.saturating_sub(self.requested);
@@ -666,15 +675,15 @@ impl Dhcp6Client {
             let send = Some(self.transmit(cx));
             return Dhcp6Step { send, event: Some(Dhcp6Event::Refused) };
         }
-        let Some(leases) = usable(cx.settings, message) else {
-            return Dhcp6Step::ignored("no_lease");
+        let leases = match usable(cx.settings, message) {
+            Some(leases) => leases,
+            None if self.is_withdrawn(message) => return self.begin_again(cx),
+            None => return Dhcp6Step::ignored("no_lease"),
         };
         let before = (self.address, self.prefix);
         if before != (leases.address(), leases.prefix()) {
             // The host's address would change without an examination; it begins again instead.
-            self.began = cx.now;
-            let step = self.again(cx, Dhcp6Failure::Refused);
-            return Dhcp6Step { event: Some(Dhcp6Event::Refused), ..step };
+            return self.begin_again(cx);
         }
         self.server = Some(server.into());
         self.take(cx.now, &leases);
@@ -683,6 +692,25 @@ impl Dhcp6Client {
             true => Dhcp6Event::Confirmed(cx.now.saturating_sub(self.requested)),
             false => Dhcp6Event::Renewed,
         })
+    }
+
+    /// Whether a server ends one of the leases at once, by a valid lifetime of 0 (section
+    /// 18.2.10.1).
+    fn is_withdrawn(&self, message: &Message6) -> bool {
+        let ends = |association: &Option<Association>, own: Option<(Ipv6Addr, u8)>| {
+            let of = association.iter().filter(|one| one.id == IAID);
+            of.flat_map(|one| &one.leases)
+                .any(|lease| lease.valid == 0 && own == Some((lease.address, lease.length)))
+        };
+        ends(&message.addresses, self.address.map(|address| (address, 128)))
+            || ends(&message.prefixes, self.prefix)
+    }
+
+    /// A server no longer has the leases of the client, which begins again with Solicit.
+    fn begin_again(&mut self, cx: &Dhcp6Context<'_>) -> Dhcp6Step {
+        self.began = cx.now;
+        let step = self.again(cx, Dhcp6Failure::Refused);
+        Dhcp6Step { event: Some(Dhcp6Event::Refused), ..step }
     }
 
     /// Takes over leases and their times. A T1 or T2 of 0 is the client's choice (section 21.4): 0.5

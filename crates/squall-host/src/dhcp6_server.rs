@@ -69,8 +69,8 @@ pub struct Dhcp6Server {
     bound: u64,
     addresses: Numbers,
     prefixes: Numbers,
-    /// Ends of offers and of bindings. Each list is in order of time, because all of its entries last
-    /// equally long. An entry is stale if its client has another end by now.
+    /// Ends of offers and of bindings. Each list is in order of time, because all of its entries
+    /// last equally long. An entry is stale if its client has another end by now.
     offered: VecDeque<(Nanos, Box<[u8]>)>,
     leased: VecDeque<(Nanos, Box<[u8]>)>,
 }
@@ -97,6 +97,10 @@ impl Numbers {
         self.free.pop_front().or_else(fresh)
     }
 }
+
+/// Stale entries of a list of ends that are kept in any case, so that short lists are not searched
+/// for them each time.
+const MOST_STALE: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
 struct Binding {
@@ -193,8 +197,11 @@ impl Dhcp6Server {
             }
             (Kind6::Decline, _) => {
                 self.counters.declines += 1;
-                // The address is not free, because another host uses it.
-                self.end(client, false);
+                // The address is not free, because another host uses it. A prefix stays delegated.
+                match self.bindings.get_mut(client) {
+                    Some(binding) if binding.prefix.is_some() => binding.address = None,
+                    _ => self.end(client, false),
+                }
                 Ok(Some(self.reply(Kind6::Reply, message, Some(status::SUCCESS))))
             }
             (Kind6::InformationRequest, _) => Ok(Some(self.informed(message))),
@@ -226,12 +233,14 @@ impl Dhcp6Server {
                 binding.until = now + Nanos(u64::from(self.settings.valid) * Nanos::SECOND.0);
                 self.bound += u64::from(!binding.bound);
                 binding.bound = true;
-                self.leased.push_back((binding.until, client.into()));
             } else if !binding.bound {
                 binding.until = now + self.settings.offer;
-                self.offered.push_back((binding.until, client.into()));
             }
             self.bindings.insert(client.into(), binding);
+            if before.is_none_or(|before| before.until != binding.until) {
+                let ends = if binding.bound { &mut self.leased } else { &mut self.offered };
+                add_end(ends, &self.bindings, (binding.until, client.into()));
+            }
         }
         let address = binding.address.map(|number| self.address(number));
         let prefix = binding.prefix.and_then(|number| self.prefix(number));
@@ -281,7 +290,7 @@ impl Dhcp6Server {
     }
 
     /// Frees what offers and bindings had that have ended.
-    fn expire(&mut self, now: Nanos) {
+    pub(crate) fn expire(&mut self, now: Nanos) {
         loop {
             let over = |end: &mut (Nanos, Box<[u8]>)| end.0 <= now;
             let next = self.offered.pop_front_if(over);
@@ -316,6 +325,19 @@ impl Dhcp6Server {
     fn number_of(&self, address: Ipv6Addr) -> Option<u32> {
         let offset = address.to_bits().wrapping_sub(self.settings.first.to_bits());
         u32::try_from(offset).ok().filter(|number| *number < self.settings.count)
+    }
+}
+
+/// Adds the end of an offer or of a binding to its list. Stale entries leave the list when most of
+/// it is stale: a client that renews much more often than it must would fill memory.
+fn add_end(
+    ends: &mut VecDeque<(Nanos, Box<[u8]>)>,
+    bindings: &HashMap<Box<[u8]>, Binding>,
+    end: (Nanos, Box<[u8]>),
+) {
+    ends.push_back(end);
+    if ends.len() > 2 * bindings.len() + MOST_STALE {
+        ends.retain(|(until, client)| bindings.get(client).is_some_and(|one| one.until == *until));
     }
 }
 
@@ -425,6 +447,41 @@ mod tests {
         get(&mut server, 1, &message(Kind6::Decline, 1));
         assert_ne!(given(&get(&mut server, 2, &message(Kind6::Request, 1))), address);
         assert_eq!(given(&get(&mut server, 2, &message(Kind6::Request, 2))), None);
+    }
+
+    #[test]
+    fn a_prefix_stays_delegated_when_the_address_next_to_it_is_declined() {
+        let mut server = server(3);
+        let both = |kind, last| Message6 {
+            prefixes: Some(Association { id: 1, ..Association::default() }),
+            ..message(kind, last)
+        };
+        let prefix = |reply: &Message6| reply.prefixes.as_ref().unwrap().leases[0].address;
+        let first = get(&mut server, 0, &both(Kind6::Request, 1));
+        get(&mut server, 1, &message(Kind6::Decline, 1));
+        assert_eq!(server.bound(), 1);
+        let other = get(&mut server, 2, &both(Kind6::Request, 2));
+        assert_ne!(prefix(&other), prefix(&first));
+        let again = get(&mut server, 3, &both(Kind6::Request, 1));
+        assert_eq!(prefix(&again), prefix(&first));
+        assert_ne!(given(&again), given(&first));
+    }
+
+    #[test]
+    fn messages_that_are_repeated_without_need_do_not_fill_memory() {
+        let mut server = server(2);
+        for i in 0..10_000 {
+            for (kind, last) in [(Kind6::Request, 1), (Kind6::Solicit, 2)] {
+                server.receive(Nanos(i), &message(kind, last)).unwrap();
+            }
+        }
+        assert!(server.leased.len() < 1100, "{} ends of bindings", server.leased.len());
+        assert!(server.offered.len() < 1100, "{} ends of offers", server.offered.len());
+        // The binding lasts from the last request.
+        server.expire(at(200));
+        assert_eq!(server.bound(), 1);
+        server.expire(at(200) + Nanos(9_999));
+        assert_eq!(server.bound(), 0);
     }
 
     #[test]

@@ -334,7 +334,9 @@ impl DhcpClient {
 
     /// Gives the address back. No server answers a RELEASE (section 4.4.6).
     pub fn release(&mut self, cx: &DhcpContext<'_>) -> DhcpStep {
-        if !self.state.has_address() || self.is_informed(cx) {
+        // The server has bound an address that the host still examines.
+        let has_lease = self.state.has_address() || self.state == DhcpState::Checking;
+        if !has_lease || self.is_informed(cx) {
             return DhcpStep::default();
         }
         let message = Message {
@@ -359,6 +361,10 @@ impl DhcpClient {
                 DhcpStep::default()
             }
             state if conflict && (state == DhcpState::Checking || state.has_address()) => {
+                if state.has_address() {
+                    // The loss of an address in use is the start of another acquisition.
+                    self.began = cx.now + cx.timers.declined;
+                }
                 self.decline(cx)
             }
             _ => DhcpStep::default(),
@@ -530,8 +536,8 @@ impl DhcpClient {
         DhcpStep { send: None, event }
     }
 
-    /// The host is configured. Only now is the count of restarts cleared: a client whose addresses all belong
-    /// to other hosts would otherwise decline them forever.
+    /// The host is configured. Only now is the count of restarts cleared: a client whose addresses
+    /// all belong to other hosts would otherwise decline them forever.
     fn use_address(&mut self, cx: &DhcpContext<'_>) -> Option<DhcpEvent> {
         (self.tries, self.restarts, self.failure) = (0, 0, None);
         self.bind();

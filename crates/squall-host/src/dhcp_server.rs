@@ -77,6 +77,10 @@ pub struct DhcpServer {
     leased: VecDeque<(Nanos, MacAddr)>,
 }
 
+/// Stale entries of a list of ends that are kept in any case, so that short lists are not searched
+/// for them each time.
+const MOST_STALE: usize = 1024;
+
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     /// Offset of the address from the first.
@@ -124,7 +128,10 @@ impl DhcpServer {
         message: &Message,
     ) -> Result<Option<Message>, &'static str> {
         self.expire(now);
+        let is_of_other = message.server.is_some_and(|server| server != self.settings.address);
         match message.kind {
+            // Clients broadcast a DECLINE, so all servers of the link receive it.
+            Kind::Decline | Kind::Release if is_of_other => Err("other_server"),
             Kind::Discover => {
                 self.counters.discovers += 1;
                 let Some(lease) = self.offer(now, message) else {
@@ -170,21 +177,28 @@ impl DhcpServer {
 
     /// Reserves an address for the client. A client with a lease keeps its address.
     fn offer(&mut self, now: Nanos, message: &Message) -> Option<Lease> {
-        if let Some(lease) = self.leases.get(&message.chaddr) {
-            return Some(*lease);
-        }
-        let offset = match self.free.pop_front() {
-            Some(offset) => offset,
-            None if self.given < self.settings.count => {
-                self.given += 1;
-                self.given - 1
-            }
-            None => return None,
+        let before = self.leases.get(&message.chaddr).copied();
+        let offset = match before {
+            Some(lease) if lease.bound => return Some(lease),
+            Some(lease) => lease.offset,
+            None => self.take()?,
         };
         let lease = Lease { offset, until: now + self.settings.offer, bound: false };
         self.leases.insert(message.chaddr, lease);
-        self.offered.push_back((lease.until, message.chaddr));
+        if before.is_none_or(|before| before.until != lease.until) {
+            add_end(&mut self.offered, &self.leases, (lease.until, message.chaddr));
+        }
         Some(lease)
+    }
+
+    /// Takes a free address. Returns its offset.
+    fn take(&mut self) -> Option<u32> {
+        let fresh = || {
+            let offset = (self.given < self.settings.count).then_some(self.given)?;
+            self.given += 1;
+            Some(offset)
+        };
+        self.free.pop_front().or_else(fresh)
     }
 
     fn request(&mut self, now: Nanos, message: &Message) -> Result<Option<Message>, &'static str> {
@@ -229,13 +243,15 @@ impl DhcpServer {
         let lease = Lease { offset, until, bound: true };
         let before = self.leases.insert(message.chaddr, lease);
         self.bound += u64::from(before.is_none_or(|before| !before.bound));
-        self.leased.push_back((until, message.chaddr));
+        if before.is_none_or(|before| before.until != until) {
+            add_end(&mut self.leased, &self.leases, (until, message.chaddr));
+        }
         self.counters.acks += 1;
         self.reply(Kind::Ack, message, Some(lease))
     }
 
     /// Frees addresses whose offers and leases have ended.
-    fn expire(&mut self, now: Nanos) {
+    pub(crate) fn expire(&mut self, now: Nanos) {
         loop {
             let over = |end: &mut (Nanos, MacAddr)| end.0 <= now;
             let next = self.offered.pop_front_if(over);
@@ -256,7 +272,9 @@ impl DhcpServer {
         let settings = &self.settings;
         let given = kind != Kind::Nak;
         Message {
-            broadcast: to.broadcast,
+            // A client whose address is refused receives no unicast from its relay agent (section
+            // 4.3.2).
+            broadcast: to.broadcast || kind == Kind::Nak && !to.giaddr.is_unspecified(),
             giaddr: to.giaddr,
             yiaddr: lease.map_or(Ipv4Addr::UNSPECIFIED, |lease| self.address(lease.offset)),
             server: Some(settings.address),
@@ -281,6 +299,19 @@ impl DhcpServer {
 
     fn offset(&self, address: Ipv4Addr) -> u32 {
         address.to_bits().wrapping_sub(self.settings.first.to_bits())
+    }
+}
+
+/// Adds the end of an offer or of a lease to its list. Stale entries leave the list when most are:
+/// a client that renews its lease much more often than it must would fill memory.
+fn add_end(
+    ends: &mut VecDeque<(Nanos, MacAddr)>,
+    leases: &HashMap<MacAddr, Lease>,
+    end: (Nanos, MacAddr),
+) {
+    ends.push_back(end);
+    if ends.len() > 2 * leases.len() + MOST_STALE {
+        ends.retain(|(until, mac)| leases.get(mac).is_some_and(|lease| lease.until == *until));
     }
 }
 
@@ -379,6 +410,49 @@ mod tests {
     }
 
     #[test]
+    fn a_repeated_discover_renews_an_offer() {
+        let mut server = server(1);
+        let address = discover(&mut server, 0, 1);
+        assert_eq!(discover(&mut server, 100, 1), address);
+        assert_eq!(discover(&mut server, 229, 2), None, "130 s after the second offer");
+        assert_eq!(discover(&mut server, 230, 2), address);
+    }
+
+    #[test]
+    fn messages_to_another_server_end_no_lease() {
+        let mut server = server(1);
+        let address = discover(&mut server, 0, 1).unwrap();
+        assert_eq!(request(&mut server, 0, 1, address), Ok(Some(Kind::Ack)));
+        for kind in [Kind::Decline, Kind::Release] {
+            let to_other = Message {
+                ciaddr: address,
+                server: Some([10, 0, 0, 2].into()),
+                ..Message::new(kind, 1, mac(1))
+            };
+            assert_eq!(server.receive(at(1), &to_other), Err("other_server"));
+            assert_eq!((server.bound(), server.leases().count()), (1, 1));
+        }
+    }
+
+    #[test]
+    fn messages_that_are_repeated_without_need_do_not_fill_memory() {
+        let mut server = server(2);
+        let requested = discover(&mut server, 0, 1);
+        for i in 0..10_000 {
+            let request = Message { requested, ..Message::new(Kind::Request, 1, mac(1)) };
+            server.receive(Nanos(i), &request).unwrap();
+            server.receive(Nanos(i), &Message::new(Kind::Discover, 1, mac(2))).unwrap();
+        }
+        assert!(server.leased.len() < 1100, "{} ends of leases", server.leased.len());
+        assert!(server.offered.len() < 1100, "{} ends of offers", server.offered.len());
+        // The lease lasts from the last request.
+        server.expire(at(100));
+        assert_eq!(server.bound(), 1);
+        server.expire(at(100) + Nanos(9_999));
+        assert_eq!(server.bound(), 0);
+    }
+
+    #[test]
     fn a_declined_address_is_not_given_again() {
         let mut server = server(2);
         let address = discover(&mut server, 0, 1).unwrap();
@@ -449,6 +523,21 @@ mod tests {
             Message { agent: agent.clone(), giaddr, ..Message::new(Kind::Discover, 1, mac(1)) };
         let offer = server(2).receive(at(0), &relayed).unwrap().unwrap();
         assert_eq!((offer.agent, offer.giaddr), (agent, giaddr));
+    }
+
+    #[test]
+    fn a_relayed_refusal_is_broadcast_by_the_relay_agent() {
+        let mut server = server(2);
+        discover(&mut server, 0, 1);
+        for giaddr in [Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::UNSPECIFIED] {
+            let request = Message {
+                requested: Some([10, 0, 0, 99].into()),
+                giaddr,
+                ..Message::new(Kind::Request, 1, mac(1))
+            };
+            let nak = server.receive(at(0), &request).unwrap().unwrap();
+            assert_eq!((nak.kind, nak.broadcast), (Kind::Nak, !giaddr.is_unspecified()));
+        }
     }
 
     #[test]

@@ -199,6 +199,11 @@ impl<'a> DnsReader<'a> {
         Ok((header, Self { message, at: HEADER }))
     }
 
+    /// The octets that were read so far.
+    pub fn so_far(&self) -> &'a [u8] {
+        &self.message[..self.at]
+    }
+
     /// Reads a question. Returns its type and its class.
     ///
     /// # Errors

@@ -4,8 +4,7 @@ use std::{collections::HashMap, net::IpAddr};
 
 use crate::dns::{
     A, AAAA, ANY, AUTHORITATIVE, DnsReader, DnsRecord, FIRST_NAME, HEADER, INTERNET, Name,
-    NameTemplate, OPCODE, RECURSION_DESIRED, RESPONSE, TRUNCATED, write_header, write_question,
-    write_record,
+    NameTemplate, OPCODE, RECURSION_DESIRED, RESPONSE, TRUNCATED, write_header, write_record,
 };
 
 /// The longest message over UDP, in octets (RFC 1035 section 2.3.4).
@@ -89,10 +88,17 @@ impl DnsZone {
         }
         let mut name = Name::default();
         let (kind, class) = reader.question(&mut name)?;
+        // Resolvers ask with upper and lower case at random, against forged answers, and discard
+        // answers whose question has another case: it comes back octet by octet.
+        let question = &reader.so_far()[HEADER..];
+        // Before the first question there is only the header, so that a pointer leads to no name.
+        if question.len() != name.octets().len() + 4 {
+            return Err("bad_pointer");
+        }
         let copied = RESPONSE | header.flags & (OPCODE | RECURSION_DESIRED);
         let begin = out.len();
         write_header(header.id, copied, [1, 0, 0, 0], out);
-        write_question(name.octets(), kind, class, out);
+        out.extend_from_slice(question);
         let (reply, flags) = if header.flags & OPCODE != 0 || class != INTERNET {
             (DnsReply::NotImplemented, 4)
         } else {
@@ -146,6 +152,7 @@ fn write_address(kind: u16, ttl: u32, data: &[u8], out: &mut Vec<u8>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dns::write_question;
 
     fn zone() -> DnsZone {
         let mut zone = DnsZone::new(60);
@@ -222,6 +229,23 @@ mod tests {
         (0..=99).for_each(|i| assert!(zone.add("many.example", [10, 0, 0, i].into())));
         let (_, flags, found) = get(&zone, &query("many.example", A));
         assert!(flags & TRUNCATED != 0 && found.len() == (512 - 12 - 18) / 16, "{}", found.len());
+    }
+
+    #[test]
+    fn a_question_comes_back_with_the_case_that_it_had() {
+        let mut asked = query("www.example", A);
+        // "wWw.EXample".
+        [14, 17, 18].into_iter().for_each(|at| asked[at] ^= 0x20);
+        assert_eq!(asked[HEADER..HEADER + 6], *b"\x03wWw\x07E");
+        let mut out = Vec::new();
+        assert_eq!(zone().respond(&asked, &mut out), Ok(DnsReply::Answered));
+        assert_eq!(out[HEADER..asked.len()], asked[HEADER..]);
+        assert_eq!(get(&zone(), &asked).2, [[10, 0, 0, 1], [10, 0, 0, 2]]);
+        // A pointer to the octets of the header, which have a root in them.
+        let mut pointer = Vec::new();
+        write_header(7, 0, [1, 0, 0, 0], &mut pointer);
+        write_question(&[0xc0, 6], A, INTERNET, &mut pointer);
+        assert_eq!(zone().respond(&pointer, &mut Vec::new()), Err("bad_pointer"));
     }
 
     #[test]

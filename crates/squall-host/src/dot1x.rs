@@ -243,11 +243,16 @@ impl Supplicant {
         }
     }
 
-    /// Closes the port. Returns the EAPOL-Logoff, unless the host was not authenticated.
+    /// Closes the port. Returns the EAPOL-Logoff, unless the port was closed already. A host that
+    /// has given up stays so, because that is its result.
     pub fn logoff(&mut self) -> Option<Vec<u8>> {
-        let was = self.state;
-        *self = Self { state: SupplicantState::LoggedOff, ..Self::default() };
-        (was == SupplicantState::Authenticated).then(|| eapol(LOGOFF, &[]))
+        let open = self.authorized;
+        let state = match self.state {
+            SupplicantState::Failed => SupplicantState::Failed,
+            _ => SupplicantState::LoggedOff,
+        };
+        *self = Self { state, ..Self::default() };
+        open.then(|| eapol(LOGOFF, &[]))
     }
 
     fn connect(&mut self, now: Nanos, settings: &SupplicantSettings) -> SupplicantStep {
@@ -280,7 +285,8 @@ impl Supplicant {
         number: u32,
         settings: &SupplicantSettings,
     ) -> SupplicantStep {
-        if self.requests >= MOST_REQUESTS {
+        // In other states, the request begins a conversation, so earlier ones do not count.
+        if self.state == SupplicantState::Authenticating && self.requests >= MOST_REQUESTS {
             return ignored("too_many_requests");
         }
         let text = |text: &str| text.replace("{}", &number.to_string());
@@ -370,13 +376,23 @@ impl Supplicant {
         success: bool,
         settings: &SupplicantSettings,
     ) -> SupplicantStep {
-        if self.state != SupplicantState::Authenticating {
+        let revoked = self.state == SupplicantState::Authenticated && !success;
+        if self.state != SupplicantState::Authenticating && !revoked {
             return ignored("unexpected");
         }
         // Some authenticators count on: theirs is the identifier after that of the response.
         let known = self.answered.is_some_and(|last| id == last || id == last.wrapping_add(1));
         if !known {
             return ignored("wrong_identifier");
+        }
+        if revoked {
+            // The authenticator has closed its port. AUTHENTICATED leads through RESTART to
+            // AUTHENTICATING, as in wpa_supplicant: the authenticator has `authPeriod` to begin
+            // another authentication, and then the host begins.
+            self.begin(now);
+            self.state = SupplicantState::Authenticating;
+            self.due = Some(now + settings.auth_period);
+            return SupplicantStep::default();
         }
         if !success {
             self.authorized = false;
@@ -730,6 +746,47 @@ mod tests {
         assert_eq!(script.supplicant.state(), SupplicantState::LoggedOff);
         let event = script.event(&request(1, IDENTITY, &[]));
         assert_eq!(event, SupplicantEvent::Ignored("unexpected"));
+    }
+
+    #[test]
+    fn an_open_port_is_logged_off_in_any_state_and_a_failed_host_stays_so() {
+        let mut script = Script::authenticated();
+        script.answer(&request(5, IDENTITY, &[]));
+        assert_eq!(script.supplicant.state(), SupplicantState::Authenticating);
+        assert_eq!(script.supplicant.logoff(), Some(vec![2, 2, 0, 0]));
+        assert_eq!(script.supplicant.logoff(), None, "once");
+        let mut script = Script::started();
+        while script.supplicant.is_pending() {
+            script.wait();
+        }
+        assert_eq!(script.supplicant.logoff(), None);
+        assert_eq!(script.supplicant.state(), SupplicantState::Failed);
+    }
+
+    #[test]
+    fn a_conversation_does_not_count_the_requests_of_the_one_before() {
+        let mut script = Script::authenticated();
+        script.supplicant.requests = MOST_REQUESTS;
+        script.answer(&request(3, IDENTITY, &[]));
+        for _ in 1..MOST_REQUESTS {
+            script.answer(&request(3, NOTIFICATION, &[]));
+        }
+        let event = script.event(&request(3, NOTIFICATION, &[]));
+        assert_eq!(event, SupplicantEvent::Ignored("too_many_requests"));
+    }
+
+    #[test]
+    fn a_host_whose_authenticator_closes_the_port_authenticates_again() {
+        let mut script = Script::authenticated();
+        assert_eq!(script.event(&end(FAILURE, 77)), SupplicantEvent::Ignored("wrong_identifier"));
+        assert_eq!(script.event(&end(SUCCESS, 2)), SupplicantEvent::Ignored("unexpected"));
+        assert_eq!(script.receive(&end(FAILURE, 2)), SupplicantStep::default());
+        assert_eq!(script.supplicant.state(), SupplicantState::Authenticating);
+        // The authenticator may begin, and otherwise the host does.
+        let (waited, step) = script.wait();
+        assert_eq!((waited, step.event), (seconds(30), Some(SupplicantEvent::TimedOut)));
+        assert_eq!(step.send.unwrap().0, "start");
+        assert!(!script.supplicant.is_authorized());
     }
 
     #[test]

@@ -80,8 +80,8 @@ pub struct DuplicateDetection {
 
 impl DuplicateDetection {
     /// Begins with a new address. `chance` is uniform. `delayed`: the host waits a random time
-    /// first, because other hosts may begin at the same moment: its interface has just started, or a
-    /// router advertised a prefix to all of them (section 5.4.2).
+    /// first, because other hosts may begin at the same moment: its interface has just started, or
+    /// a router advertised a prefix to all of them (section 5.4.2).
     pub fn start(&mut self, now: Nanos, chance: u64, delayed: bool, timers: &NdTimers) {
         let wait = match delayed && timers.probes > 0 {
             true => Nanos(below(chance, timers.solicitation_delay.0 + 1)),

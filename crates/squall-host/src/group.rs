@@ -325,9 +325,10 @@ const SHARED_RETRY: Nanos = Nanos(500_000_000);
 /// Hosts started, timers run and echo requests sent per call at most, so that received frames do not
 /// wait for long.
 const AT_ONCE: usize = 64;
-/// Changes of what DHCP and ARP know of a host, in its log.
+/// Changes of what DHCP, ARP and PPPoE know of a host, in its log.
 const DHCP_STATE: (LogProtocol, EventKind) = (LogProtocol::Dhcp, EventKind::State);
 const ARP_STATE: (LogProtocol, EventKind) = (LogProtocol::Arp, EventKind::State);
+const PPPOE_STATE: (LogProtocol, EventKind) = (LogProtocol::Pppoe, EventKind::State);
 /// Errors of ICMP that a group sends per second at most.
 const ERRORS: u32 = 1000;
 
@@ -465,6 +466,7 @@ impl HostGroup {
     /// there were any.
     pub fn advance(&mut self, now: Nanos, out: &mut FrameQueue) -> bool {
         let mut any = self.send_held(now, out);
+        self.expire_leases(now);
         if let Some(stopped) = self.stopped {
             return any | self.release(stopped, now, out);
         }
@@ -502,6 +504,16 @@ impl HostGroup {
         any |= self.advance_ipv6(now, out);
         any |= self.ask_neighbors(now, out);
         any | self.ping(now, out)
+    }
+
+    /// Ends leases of the group's servers: if their clients are gone, no message does it.
+    fn expire_leases(&mut self, now: Nanos) {
+        if let Some(server) = &mut self.server {
+            server.expire(now);
+        }
+        if let Some(ipv6) = &mut self.ipv6 {
+            ipv6.expire_leases(now);
+        }
     }
 
     /// Handles a frame that arrived at `now`. `partial`: see [`Datagram::parse`]. Returns whether it
@@ -569,10 +581,10 @@ impl HostGroup {
                 self.receive_dhcp(now, from, (packet, partial), out) || own.is_some()
             }
             IPV4 if igmp::is_igmp(packet) => {
-                self.receive_group_message(now, packet, 0, out) || own.is_some()
+                self.receive_group_message(now, own, (packet, 0), out) || own.is_some()
             }
             IPV6 if mld::is_mld(packet) => {
-                self.receive_group_message(now, packet, 1, out) || own.is_some()
+                self.receive_group_message(now, own, (packet, 1), out) || own.is_some()
             }
             IPV4 => {
                 if let Some(host) = own {
@@ -889,6 +901,9 @@ impl HostGroup {
                 self.note(host, DHCP_STATE, after.word(), has.map(IpAddr::V4));
             }
         }
+        // Hosts do not see each other's ARP packets, so the group itself finds an address that a
+        // server gives twice.
+        let mut is_given_twice = false;
         if had != has {
             if let Some(had) = had
                 && self.addresses.get(&had) == Some(&host)
@@ -896,7 +911,11 @@ impl HostGroup {
                 self.addresses.remove(&had);
             }
             if let Some(has) = has {
-                self.addresses.insert(has, host);
+                is_given_twice = self.addresses.get(&has).is_some_and(|other| *other != host);
+                // A host that examines it will decline it.
+                if !is_given_twice || after != DhcpState::Checking {
+                    self.addresses.insert(has, host);
+                }
                 let chance = self.chance(host);
                 let timers = self.settings.conflict;
                 self.hosts[host as usize].conflict.start(now, chance, &timers);
@@ -936,6 +955,12 @@ impl HostGroup {
             }
             self.send_request(host, request, out);
         }
+        if is_given_twice && after == DhcpState::Checking {
+            self.act(host, now, ConflictAction::Conflict, out);
+        } else if is_given_twice {
+            self.counted.arp.conflicts += 1;
+            self.note(host, ARP_STATE, "conflict", has.map(IpAddr::V4));
+        }
     }
 
     fn set_fixed(&mut self, host: u32, now: Nanos, state: DhcpState) {
@@ -944,8 +969,11 @@ impl HostGroup {
         self.states[before as usize] -= 1;
         self.states[state as usize] += 1;
         if state != DhcpState::Failed {
-            let address = self.static_address(host);
-            self.note(host, ARP_STATE, state.word(), Some(address.into()));
+            let (event, address) = match self.settings.addressing {
+                Addressing::Ppp => (PPPOE_STATE, self.address(host)),
+                _ => (ARP_STATE, Some(self.static_address(host))),
+            };
+            self.note(host, event, state.word(), address.map(IpAddr::V4));
         }
         self.share(host, now);
     }
@@ -1014,6 +1042,23 @@ impl HostGroup {
         if let Some(shared) = self.shared.as_mut().filter(|shared| shared.again.is_some()) {
             shared.again = Some(now);
             self.share_waiting(now);
+        }
+    }
+
+    /// Shared hosts of a gateway send to its other MAC address from now on.
+    fn follow_gateway(&self, now: Nanos, gateway: IpAddr, mac: MacAddr) {
+        let Some(Shared { table, .. }) = &self.shared else { return };
+        if table.is_ipv6() != gateway.is_ipv6() {
+            return;
+        }
+        for host in 0..self.next {
+            let of_host = match table.is_ipv6() {
+                true => self.gateway_ipv6(now).map(IpAddr::V6),
+                false => self.gateway_of(host).map(IpAddr::V4),
+            };
+            if let Some(bound) = table.get(host).filter(|_| of_host == Some(gateway)) {
+                table.bind(host, bound.address, mac);
+            }
         }
     }
 
@@ -1107,11 +1152,17 @@ impl HostGroup {
         let resolves = self.settings.ping.is_some()
             || self.shared.is_some()
             || self.settings.services.resolver.is_some();
-        if !probes && (asked.is_some() || !arp.request) && resolves {
+        // Any packet updates the entry of its sender (RFC 826): a gateway that has moved to
+        // another interface announces itself with a request for its own address.
+        let known = self.neighbors.known(arp.sender.into());
+        let learns = asked.is_some() || !arp.request || known.is_some();
+        if !probes && learns && resolves {
             let was_asked = self.neighbors.learn(arp.sender.into(), arp.sender_mac);
             self.pinger.resolved(now, arp.sender.into());
             if was_asked {
                 self.share_resolved(now);
+            } else if known.is_some_and(|known| known != arp.sender_mac) {
+                self.follow_gateway(now, arp.sender.into(), arp.sender_mac);
             }
         }
         if !arp.request {
@@ -1179,7 +1230,10 @@ impl HostGroup {
             return false;
         }
         let Some(datagram) = Datagram::parse(packet, partial) else {
-            *self.counted.ignored.entry("bad_checksum").or_default() += 1;
+            // Fragments and truncated packets have no datagram.
+            let is_whole = Datagram::parse(packet, true).is_some();
+            let reason = if is_whole { "bad_checksum" } else { "bad_packet" };
+            *self.counted.ignored.entry(reason).or_default() += 1;
             return false;
         };
         let message = match Message::parse(datagram.payload) {
@@ -1206,8 +1260,16 @@ impl HostGroup {
         *self.counted.received.entry(kind).or_default() += 1;
         let address = Some(message.yiaddr).filter(|address| !address.is_unspecified());
         self.note(host, (LogProtocol::Dhcp, EventKind::Received), kind, address.map(IpAddr::V4));
-        self.hosts[host as usize].server_mac = from;
         self.step(host, now, out, |client, cx| client.receive(cx, &message));
+        let record = &mut self.hosts[host as usize];
+        // An offer or a refusal of another server may come at any time.
+        if message.kind == Kind::Ack && message.server == record.client.server() {
+            record.server_mac = from;
+        }
+        // Nothing else would give a lease back that the host gets after its turn.
+        if self.settings.release && self.stopped.is_some() && host < self.released {
+            self.step(host, now, out, |client, cx| client.release(cx));
+        }
         self.schedule(host);
         true
     }

@@ -12,6 +12,7 @@ pub enum LogProtocol {
     Ipv6,
     Dhcp6,
     Dot1x,
+    Pppoe,
     Multicast,
 }
 
@@ -24,6 +25,7 @@ impl LogProtocol {
             Self::Ipv6 => "ipv6",
             Self::Dhcp6 => "dhcp6",
             Self::Dot1x => "802.1x",
+            Self::Pppoe => "pppoe",
             Self::Multicast => "multicast",
         }
     }

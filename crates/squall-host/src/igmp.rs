@@ -51,8 +51,9 @@ pub fn parse(packet: &[u8]) -> Result<(Ipv4Addr, GroupMessage), &'static str> {
             if query.version > GroupVersion::One && !ip[20..].starts_with(&ROUTER_ALERT[..1]) {
                 return Err("no_router_alert");
             }
-            // A query for a group to another address could stop answers (section 9.1).
-            if query.group.is_none() && destination != ALL_HOSTS {
+            // A general query goes to all hosts, or to an address of one of them (section 4.1.12).
+            let to_others = destination.is_multicast() || destination.is_broadcast();
+            if query.group.is_none() && destination != ALL_HOSTS && to_others {
                 return Err("wrong_destination");
             }
             GroupMessage::Query(query)
@@ -290,6 +291,7 @@ mod tests {
         assert_eq!(changed(35, 200), Err("truncated"), "200 sources in 0 octets");
         assert_eq!(changed(20, 1), Err("no_router_alert"));
         assert_eq!(changed(19, 5), Err("wrong_destination"));
+        assert_eq!(changed(16, 10), Ok(()), "to an address of a host");
         assert_eq!(changed(7, 9), Err("fragment"));
         assert_eq!(changed(24, 0x99), Err("unknown_type"));
         let mut broken = plain.clone();

@@ -204,7 +204,7 @@ impl LacpPort {
 
     /// Whether frames may be sent over the link.
     pub fn is_up(&self) -> bool {
-        self.mux == LacpMux::Distributing
+        self.is_started && self.mux == LacpMux::Distributing
     }
 
     pub fn due(&self) -> Option<Nanos> {
@@ -293,10 +293,11 @@ impl LacpPort {
         step
     }
 
-    /// The port is disabled. Nothing is sent: the partner finds out by its timeout.
+    /// The port is disabled. Nothing is sent: the partner finds out by its timeout. The states stay
+    /// those of the end, because the report of the run has them.
     pub fn stop(&mut self) {
-        let (actor, partner) = (self.actor, self.partner);
-        *self = Self { actor, partner, ..Self::default() };
+        let Self { receive, mux, selected, actor, partner, .. } = *self;
+        *self = Self { receive, mux, selected, actor, partner, ..Self::default() };
     }
 
     /// EXPIRED: the partner has a short time to announce itself.

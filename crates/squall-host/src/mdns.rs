@@ -200,6 +200,14 @@ impl MdnsRecords {
         }
     }
 
+    /// Whether the host has an address that can send to `other`.
+    pub(crate) fn has_family_of(&self, other: IpAddr) -> bool {
+        match other {
+            IpAddr::V4(_) => self.ipv4.is_some(),
+            IpAddr::V6(_) => self.ipv6.is_some(),
+        }
+    }
+
     /// Whether the host has a record of this type with this data.
     fn has(&self, kind: u16, data: &[u8]) -> bool {
         match kind {
@@ -345,8 +353,14 @@ fn read_query(
         }
     }
     let Some((kind, unicast)) = asked else { return Ok(MdnsEvent::Nothing) };
+    let count = records.count(kind);
     if from_port != MDNS_PORT {
-        return Ok(MdnsEvent::Legacy { kind, id: header.id });
+        // While the host probes, the name may be that of another one (section 8.1). A resolver
+        // would take an answer without a record as a denial.
+        return Ok(match !is_probing && count > 0 {
+            true => MdnsEvent::Legacy { kind, id: header.id },
+            false => MdnsEvent::Nothing,
+        });
     }
     // Answers that the asker knows, with at least half of their validity (section 7.1).
     let mut known = 0;
@@ -370,7 +384,6 @@ fn read_query(
             MdnsEvent::Nothing
         });
     }
-    let count = records.count(kind);
     // A host without a record of this type says nothing; it could only deny it by an NSEC record.
     if count == 0 || known >= count {
         return Ok(MdnsEvent::Nothing);
@@ -595,6 +608,15 @@ mod tests {
         assert_eq!(reader.question(&mut of), Ok((A, INTERNET)));
         let record = reader.record(&mut of).unwrap();
         assert_eq!((record.class, record.ttl), (INTERNET, LEGACY_TTL), "no cache flush bit");
+    }
+
+    #[test]
+    fn a_resolver_gets_no_answer_before_the_name_is_the_hosts_and_none_without_a_record() {
+        let port = 40_000;
+        let asked = |kind| question(kind, INTERNET, "host.local");
+        assert_eq!(event(&asked(A), port, true), Ok(MdnsEvent::Nothing), "it probes");
+        assert_eq!(event(&asked(AAAA), port, false), Ok(MdnsEvent::Nothing), "no IPv6");
+        assert_eq!(event(&asked(ANY), port, false), Ok(MdnsEvent::Legacy { kind: ANY, id: 9 }));
     }
 
     #[test]

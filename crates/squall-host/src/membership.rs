@@ -29,8 +29,8 @@ pub struct MembershipTimers {
 }
 
 impl MembershipTimers {
-    /// The defaults of a version. `older_querier`: robustness 2 times a query interval of 125 s, and
-    /// a response of 10 s (RFC 3376 section 8.12); RFC 2236 section 8.11 has 400 s.
+    /// The defaults of a version. `older_querier`: robustness 2 times a query interval of 125 s,
+    /// and a response of 10 s (RFC 3376 section 8.12); RFC 2236 section 8.11 has 400 s.
     pub fn of(version: GroupVersion) -> Self {
         let newest = version == GroupVersion::Three;
         Self {
@@ -142,8 +142,8 @@ impl Memberships {
         self.begin(cx);
         match message {
             GroupMessage::Query(query) => self.query(cx, query),
-            // Another host has reported the group, so the report of this one is not needed. Hosts of
-            // version 3 ignore it (RFC 3376 section 5).
+            // Another host has reported the group, so the report of this one is not needed. Hosts
+            // of version 3 ignore it (RFC 3376 section 5).
             GroupMessage::Report { group, .. } if self.mode != GroupVersion::Three => {
                 if let Some(member) = self.groups.get_mut(group)
                     && member.due.take().is_some()
@@ -393,8 +393,11 @@ impl Memberships {
         if member.queried.len() > MOST_QUERIED {
             member.queried.clear();
         }
-        member.due = Some(earliest);
-        self.answers.push(Reverse((earliest, group)));
+        // A query that changes nothing must not fill memory.
+        if member.due != Some(earliest) {
+            member.due = Some(earliest);
+            self.answers.push(Reverse((earliest, group)));
+        }
     }
 
     /// RFC 2236 section 3: a running timer is only shortened.

@@ -73,7 +73,9 @@ pub fn parse(packet: &[u8]) -> Result<(Ipv6Addr, GroupMessage), &'static str> {
                 return Err("not_link_local");
             }
             let query = query(mld, group)?;
-            if query.group.is_none() && address(header, 24) != Some(ALL_NODES) {
+            // Nodes accept a general query to one of their own addresses (section 5.1.15).
+            let to = address(header, 24).ok_or("truncated")?;
+            if query.group.is_none() && to != ALL_NODES && to.is_multicast() {
                 return Err("wrong_destination");
             }
             GroupMessage::Query(query)
@@ -297,6 +299,7 @@ mod tests {
         assert_eq!(changed(&[(7, 64)]), Err("wrong_hop_limit"));
         assert_eq!(changed(&[(8, 0x20)]), Err("not_link_local"));
         assert_eq!(changed(&[(39, 9)]), Err("wrong_destination"));
+        assert_eq!(changed(&[(24, 0xfe), (25, 0x80)]), Ok(()), "to an address of a node");
         assert_eq!(changed(&[(42, 1), (43, 255)]), Err("no_router_alert"));
         assert_eq!(changed(&[(6, 58)]), Err("no_router_alert"));
         assert_eq!(changed(&[(41, 200)]), Err("truncated"));

@@ -1,5 +1,5 @@
-//! One end of a PPP link (RFC 1661 section 3): LCP, then authentication by PAP (RFC 1334) or CHAP with
-//! MD5 (RFC 1994), then IPCP (RFC 1332) with addresses of name servers (RFC 1877) and IPV6CP
+//! One end of a PPP link (RFC 1661 section 3): LCP, then authentication by PAP (RFC 1334) or CHAP
+//! with MD5 (RFC 1994), then IPCP (RFC 1332) with addresses of name servers (RFC 1877) and IPV6CP
 //! (RFC 5072).
 //!
 //! A client authenticates, and gets its address; a server demands the authentication, and gives the
@@ -51,7 +51,7 @@ pub struct PppSettings {
     /// longest time for the authentication, 30 s.
     pub auth_interval: Nanos,
     pub auth_wait: Nanos,
-    /// Longest time from the begin to an address, 60 s.
+    /// Longest time from the begin, or that of another negotiation, to an address, 60 s.
     pub wait: Nanos,
     /// Interval between Echo-Requests (section 5.8), 30 s, and those without a reply after which
     /// the link is down, 3; zero: none.
@@ -376,6 +376,12 @@ impl PppLink {
                 Layer::Lcp => self.lower_down(step),
                 Layer::Ipcp => step.events.push(PppEvent::Down),
                 Layer::Ipv6cp => {}
+            }
+            // IPv4 is negotiated again. Each Ack resets the count up to Max-Configure, so a
+            // peer that sends no acceptable request itself would never let it end.
+            let negotiates = matches!(self.phase, PppPhase::Establish | PppPhase::Network);
+            if negotiates && layer != Layer::Ipv6cp {
+                self.end.get_or_insert(cx.now + cx.settings.wait);
             }
         }
         let protocol = layer.protocol();

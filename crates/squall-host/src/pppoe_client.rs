@@ -1,5 +1,5 @@
-//! A host of PPPoE (RFC 2516 section 5): the discovery of an access concentrator, and a session of PPP
-//! with it.
+//! A host of PPPoE (RFC 2516 section 5): the discovery of an access concentrator, and a session of
+//! PPP with it.
 
 use std::net::Ipv4Addr;
 
@@ -126,7 +126,8 @@ impl PppoeFrame {
 pub enum PppoeEvent {
     /// The session has its number, this long after the first PADI.
     Session(Nanos),
-    /// IPv4 can be used, this long after the first PADI.
+    /// IPv4 can be used, this long after the first PADI, or in a session that negotiates again,
+    /// after it no longer could.
     Up(Nanos),
     Up6,
     Down,
@@ -168,6 +169,7 @@ pub struct PppoeClient {
     session: u16,
     cookie: Option<Box<[u8]>>,
     relay: Option<Box<[u8]>>,
+    /// The first PADI of this attempt, or the begin of another negotiation in its session.
     begun: Nanos,
     link: PppLink,
 }
@@ -197,7 +199,7 @@ impl PppoeClient {
 
     /// Begins with the discovery.
     pub fn start(&mut self, cx: &PppoeContext<'_>) -> PppoeStep {
-        *self = Self { begun: cx.now, ..Self::default() };
+        *self = Self::default();
         let mut step = PppoeStep::default();
         self.discover(cx, &mut step);
         step
@@ -357,14 +359,15 @@ impl PppoeClient {
                 let of_link = self.link.terminate(&ppp(cx), "closed");
                 self.follow(cx, of_link, &mut step);
             }
-            PppoeState::Failed | PppoeState::Terminating => {}
+            // A host that never began, because its port is closed (802.1X), has nothing to end.
+            PppoeState::Init | PppoeState::Failed | PppoeState::Terminating => {}
             _ => self.state = PppoeState::Closed,
         }
         step
     }
 
     fn discover(&mut self, cx: &PppoeContext<'_>, step: &mut PppoeStep) {
-        self.state = PppoeState::Discovery;
+        (self.state, self.begun) = (PppoeState::Discovery, cx.now);
         (self.sent, self.interval, self.session) = (0, Nanos::ZERO, 0);
         (self.cookie, self.relay) = (None, None);
         self.uniq = (cx.chance >> 16) as u32;
@@ -420,7 +423,7 @@ impl PppoeClient {
                 PppEvent::Up6 => step.events.push(PppoeEvent::Up6),
                 PppEvent::Down => {
                     if self.state == PppoeState::Open {
-                        self.state = PppoeState::Session;
+                        (self.state, self.begun) = (PppoeState::Session, cx.now);
                     }
                     step.events.push(PppoeEvent::Down);
                 }
@@ -463,7 +466,6 @@ impl PppoeClient {
         self.restarts += 1;
         self.state = PppoeState::Waiting;
         self.due = Some(cx.now + Nanos(pause).min(cx.settings.longest.max(cx.settings.first)));
-        self.begun = cx.now;
     }
 
     fn fail(&mut self, reason: &'static str, step: &mut PppoeStep) {

@@ -59,7 +59,7 @@ struct Session {
     number: u16,
     address: Ipv4Addr,
     uniq: Option<Box<[u8]>>,
-    /// When the PADR came.
+    /// When the PADR came, or another negotiation began.
     begun: Nanos,
     due: Option<Nanos>,
     link: PppLink,
@@ -267,18 +267,23 @@ impl PppoeServer {
         of_link: PppStep,
         step: &mut PppoeStep,
     ) {
-        let Some(session) = self.sessions.get_mut(&client) else { return };
-        let (number, begun) = (session.number, session.begun);
+        let Some(number) = self.sessions.get(&client).map(|of| of.number) else { return };
         for (protocol, packet) in of_link.send {
             step.send.push(PppoeFrame::session(client, number, protocol, &packet));
         }
         for event in of_link.events {
             match event {
                 PppEvent::Up => {
+                    let begun = self.sessions.get(&client).map_or(cx.now, |of| of.begun);
                     step.events.push(PppoeEvent::Up(cx.now.saturating_sub(begun)));
                 }
                 PppEvent::Up6 => step.events.push(PppoeEvent::Up6),
-                PppEvent::Down => step.events.push(PppoeEvent::Down),
+                PppEvent::Down => {
+                    if let Some(session) = self.sessions.get_mut(&client) {
+                        session.begun = cx.now;
+                    }
+                    step.events.push(PppoeEvent::Down);
+                }
                 PppEvent::Ended(reason) => {
                     step.send.push(PppoeFrame::discovery(client, PADT, number, &[]));
                     self.remove(client, reason, step);

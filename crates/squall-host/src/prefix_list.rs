@@ -10,9 +10,13 @@ use crate::{NdTimers, PrefixInformation, RouterAdvertisement};
 /// Routers and prefixes that are stored. Further ones are ignored: on one link, only a sender of
 /// forged advertisements has more.
 const MOST: usize = 8;
-/// Remaining lifetimes up to this one cannot be shortened by an advertisement, because anyone on the
-/// link could forge one (RFC 4862 section 5.5.3).
+/// Remaining lifetimes up to this one cannot be shortened by an advertisement, because anyone on
+/// the link could forge one (RFC 4862 section 5.5.3).
 const TWO_HOURS: Nanos = Nanos(7_200_000_000_000);
+/// Times of routers above this one, in milliseconds, are ignored: with a forged one, the
+/// examination of addresses would not end. It is the longest `AdvReachableTime` (RFC 4861 section
+/// 6.2.1).
+const LONGEST: u32 = 3_600_000;
 const FOREVER: Nanos = Nanos(u64::MAX);
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0);
 
@@ -68,12 +72,21 @@ impl PrefixList {
             u32::MAX => FOREVER,
             _ => now + Nanos(u64::from(seconds) * Nanos::SECOND.0),
         };
-        self.routers.retain(|router| router.address != message.source && router.until > now);
-        if message.lifetime > 0 && self.routers.len() < MOST {
-            let until = after(message.lifetime.into());
-            self.routers.push(LinkRouter { address: message.source, mac: message.mac, until });
+        let gone = |router: &LinkRouter| router.address == message.source && message.lifetime == 0;
+        self.routers.retain(|router| router.until > now && !gone(router));
+        let until = after(message.lifetime.into());
+        let has_room = self.routers.len() < MOST;
+        // A router keeps its place in the list, so that hosts keep their default router.
+        match self.routers.iter_mut().find(|router| router.address == message.source) {
+            Some(router) => (router.mac, router.until) = (message.mac.or(router.mac), until),
+            None if message.lifetime > 0 && has_room => {
+                self.routers.push(LinkRouter { address: message.source, mac: message.mac, until });
+            }
+            None => {}
         }
-        let milliseconds = |count: u32| (count > 0).then(|| Nanos(u64::from(count) * 1_000_000));
+        let milliseconds = |count: u32| {
+            (1..=LONGEST).contains(&count).then(|| Nanos(u64::from(count) * 1_000_000))
+        };
         self.reachable = milliseconds(message.reachable).or(self.reachable);
         self.retransmission = milliseconds(message.retransmission).or(self.retransmission);
         let mut changes = Vec::new();
@@ -359,6 +372,35 @@ mod tests {
         assert!(list.router(at(1799)).is_some() && list.router(at(1800)).is_none());
         list.advertise(at(10), &RouterAdvertisement { lifetime: 0, ..advertisement(vec![]) });
         assert_eq!(list.router(at(10)), None);
+    }
+
+    #[test]
+    fn the_default_router_stays_the_same_while_it_advertises_itself() {
+        let mut list = PrefixList::default();
+        let (first, mac) = (advertisement(vec![]), Some(MacAddr([2; 6])));
+        let source = "fe80::2".parse().unwrap();
+        let second = RouterAdvertisement { source, ..advertisement(vec![]) };
+        list.advertise(at(0), &RouterAdvertisement { mac, ..first.clone() });
+        for seconds in [1, 2] {
+            list.advertise(at(seconds), &second);
+            list.advertise(at(seconds), &first);
+            let router = list.router(at(seconds)).unwrap();
+            let expected = (first.source, mac, at(seconds + 1800));
+            assert_eq!((router.address, router.mac, router.until), expected);
+        }
+        list.advertise(at(3), &RouterAdvertisement { lifetime: 0, ..first });
+        assert_eq!(list.router(at(3)).unwrap().address, source);
+    }
+
+    #[test]
+    fn times_of_more_than_an_hour_are_ignored() {
+        let (mut list, own) = (PrefixList::default(), NdTimers::default());
+        let (reachable, retransmission) = (LONGEST + 1, u32::MAX);
+        let set = RouterAdvertisement { reachable, retransmission, ..advertisement(vec![]) };
+        list.advertise(at(0), &set);
+        assert_eq!(list.timers(&own), own);
+        list.advertise(at(0), &RouterAdvertisement { reachable: LONGEST, ..set });
+        assert_eq!(list.timers(&own).reachable, Nanos(3_600_000_000_000));
     }
 
     #[test]

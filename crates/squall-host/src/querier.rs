@@ -58,6 +58,9 @@ pub struct Querier {
     startup: u8,
     other: bool,
     groups: BTreeMap<IpAddr, Members>,
+    /// The next timer of a group, or a time before it: there may be hundreds of thousands of groups,
+    /// too many to examine each time.
+    earliest: Option<Nanos>,
     /// Reports for groups that did not fit into memory.
     pub too_many: u64,
 }
@@ -92,8 +95,7 @@ impl Querier {
 
     /// When [`Querier::timer`] must be called next.
     pub fn due(&self) -> Option<Nanos> {
-        let group = |of: &Members| if of.queries > 0 { of.next.min(of.until) } else { of.until };
-        self.groups.values().map(group).chain(self.general).min()
+        self.earliest.into_iter().chain(self.general).min()
     }
 
     /// Runs the timers that are due.
@@ -109,6 +111,9 @@ impl Querier {
             self.general = Some(now + interval);
             out.push(query(settings, None, settings.query_response));
         }
+        if self.earliest.is_none_or(|due| due > now) {
+            return;
+        }
         self.groups.retain(|_, members| now < members.until);
         for (group, members) in &mut self.groups {
             if members.queries > 0 && members.next <= now {
@@ -117,6 +122,13 @@ impl Querier {
                 out.push(query(settings, Some(*group), settings.last_member));
             }
         }
+        let due = |of: &Members| if of.queries > 0 { of.next.min(of.until) } else { of.until };
+        self.earliest = self.groups.values().map(due).min();
+    }
+
+    /// A group has a timer at `due`.
+    fn await_group(&mut self, due: Nanos) {
+        self.earliest = Some(self.earliest.map_or(due, |before| before.min(due)));
     }
 
     /// Handles a message from `source`. `own`: the address of the querier.
@@ -131,16 +143,19 @@ impl Querier {
             // The lowest address queries (section 6.6.2). Switches without an address query from
             // 0.0.0.0 and take no part.
             GroupMessage::Query(query) if source < own && !source.is_unspecified() => {
-                self.other = true;
+                if !std::mem::replace(&mut self.other, true) {
+                    // From now on, the other one asks for the last members.
+                    self.groups.values_mut().for_each(|members| members.queries = 0);
+                }
                 self.startup = 0;
                 self.general = Some(now + settings.other_present());
                 if let Some(members) = query.group.and_then(|group| self.groups.get_mut(&group))
                     && !query.suppress
                     && query.sources.is_empty()
                 {
-                    let left = settings.times(query.max_response);
-                    members.until = members.until.min(now + left);
-                    members.queries = 0;
+                    members.until = members.until.min(now + settings.times(query.max_response));
+                    let until = members.until;
+                    self.await_group(until);
                 }
             }
             GroupMessage::Query(_) => {}
@@ -172,6 +187,7 @@ impl Querier {
         }
         let until = now + settings.membership();
         self.groups.insert(group, Members { until, queries: 0, next: now });
+        self.await_group(until);
     }
 
     /// Asks whether the group has other members.
@@ -183,6 +199,7 @@ impl Querier {
         let left = settings.times(settings.last_member);
         (members.queries, members.next) = (settings.robustness.max(1), now);
         members.until = members.until.min(now + left);
+        self.await_group(now);
     }
 }
 
@@ -357,6 +374,33 @@ mod tests {
         assert_eq!(script.groups(), 1);
         script.until(57.0);
         assert_eq!(script.groups(), 0);
+    }
+
+    #[test]
+    fn a_querier_that_finds_a_lower_address_stops_to_ask_for_last_members() {
+        let mut script = Script::started();
+        script.until(50.0);
+        script.record(RecordKind::ToExclude, &[]);
+        script.record(RecordKind::ToInclude, &[]);
+        assert_eq!(script.until(50.5).len(), 1);
+        script.receive("10.0.0.1", &general());
+        assert_eq!(script.until(60.0), [], "the second query is the other one's");
+    }
+
+    #[test]
+    fn groups_are_looked_at_only_when_one_of_them_may_have_a_timer() {
+        let mut script = Script::started();
+        script.until(50.0);
+        script.record(RecordKind::IsExclude, &[]);
+        let until = seconds(50.0 + 260.0);
+        assert_eq!(script.querier.earliest, Some(until));
+        script.until(100.0);
+        script.record(RecordKind::IsExclude, &[]);
+        assert_eq!(script.querier.earliest, Some(until), "too early, but one look corrects it");
+        script.until(310.0);
+        assert_eq!((script.querier.earliest, script.groups()), (Some(seconds(360.0)), 1));
+        script.until(360.0);
+        assert_eq!((script.querier.earliest, script.groups()), (None, 0));
     }
 
     #[test]

@@ -72,14 +72,19 @@ type Waiting = (Nanos, Ipv6Addr, [u8; 6]);
 #[derive(Debug, Default)]
 pub struct AdvertisingRouter {
     due: Option<Nanos>,
+    /// When the last advertisement to all hosts was sent.
+    last: Option<Nanos>,
     sent: u8,
     answers: BinaryHeap<Reverse<Waiting>>,
-    /// Solicitations without an answer, because too many waited.
+    /// Solicitations without an answer, because the router had not started or too many waited.
     pub dropped: u64,
 }
 
 /// Solicitations that wait for an answer at most. This bounds the memory in a flood.
 const MOST: usize = 1 << 20;
+/// `MIN_DELAY_BETWEEN_RAS`: time between an advertisement to all hosts and one that answers a
+/// solicitation (section 6.2.6).
+const MIN_DELAY: Nanos = Nanos(3_000_000_000);
 
 impl AdvertisingRouter {
     /// Begins with unsolicited advertisements.
@@ -106,10 +111,13 @@ impl AdvertisingRouter {
             self.dropped += 1;
             return;
         }
-        let due = now + Nanos(below(chance, settings.answer_delay.0 + 1));
+        let delay = Nanos(below(chance, settings.answer_delay.0 + 1));
         match source.is_unspecified() {
-            true => self.due = self.due.map(|before| before.min(due)),
-            false => self.answers.push(Reverse((due, source, mac.0))),
+            true => {
+                let from = self.last.map_or(now, |last| now.max(last + MIN_DELAY));
+                self.due = self.due.map(|before| before.min(from + delay));
+            }
+            false => self.answers.push(Reverse((now + delay, source, mac.0))),
         }
     }
 
@@ -134,7 +142,7 @@ impl AdvertisingRouter {
             self.sent += 1;
             wait = wait.min(settings.initial_interval);
         }
-        self.due = Some(now + wait);
+        (self.due, self.last) = (Some(now + wait), Some(now));
         Some((ALL_NODES, group_mac(ALL_NODES.into())))
     }
 }
@@ -183,8 +191,14 @@ mod tests {
         router.timer(BEGIN, 0, &settings);
         let none = (Ipv6Addr::UNSPECIFIED, MacAddr::default());
         router.solicited((BEGIN, 0), none, &settings);
-        assert_eq!(router.timer(BEGIN, 0, &settings).map(|to| to.0), Some(ALL_NODES));
-        assert_eq!(router.timer(BEGIN, 0, &settings), None);
+        // The last one to all was sent just now.
+        let due = BEGIN + MIN_DELAY;
+        assert_eq!((router.due(), router.timer(BEGIN, 0, &settings)), (Some(due), None));
+        assert_eq!(router.timer(due, 0, &settings).map(|to| to.0), Some(ALL_NODES));
+        assert_eq!(router.timer(due, 0, &settings), None);
+        let later = due + Nanos(10_000_000_000);
+        router.solicited((later, 0), none, &settings);
+        assert_eq!(router.due(), Some(later), "at once");
     }
 
     #[test]

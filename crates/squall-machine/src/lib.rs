@@ -1,10 +1,10 @@
 //! Resources of this machine for a run. Input: addresses. Output: opened ports ([`ports::open`])
 //! with the facts that a plan needs. Also lists [`kinds`] of ports and interfaces ([`listing`]),
-//! chooses CPUs ([`cpus`]), checks disk space ([`room`]), resolves host names ([`Names`]), and finds
-//! the [`python`] interpreter.
+//! chooses CPUs ([`cpus`]), checks disk space ([`room`]), resolves host names ([`Names`]), and
+//! finds the [`python`] interpreter.
 //!
-//! [`router`] runs the daemons of a run's routers. Two modules are used without a run: [`forward`] is a wire between two ports, and [`speaking`]
-//! runs hosts on an interface.
+//! [`router`] runs the daemons of a run's routers. Two modules are used without a run: [`forward`]
+//! is a wire between two ports, and [`speaking`] runs hosts on an interface.
 //!
 //! Knows of a plan only the resources that it uses, and knows neither sessions nor the engine.
 #![forbid(unsafe_code)]

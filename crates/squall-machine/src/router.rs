@@ -1,8 +1,8 @@
 //! A routing daemon in a network namespace of its own, whose interface is a link to a port.
 //!
-//! A thread enters the namespace, makes the interface, starts the daemon, and asks it for the states
-//! of its protocols until it is dropped. The kernel kills the daemon with the thread, and the
-//! namespace ends with both: nothing remains after a crash.
+//! A thread enters the namespace, makes the interface, starts the daemon, and asks it for the
+//! states of its protocols until it is dropped. The kernel kills the daemon with the thread, and
+//! the namespace ends with both: after a crash, only the folder of the daemon's files remains.
 
 use std::{
     fs,
@@ -28,7 +28,7 @@ use squall_units::Nanos;
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Time that a daemon has to end its sessions.
 const GOODBYE: Duration = Duration::from_secs(1);
-/// Octets of a daemon's log that are kept.
+/// Octets at the end of a daemon's log in which its last message is looked for.
 const LOG: usize = 16 * 1024;
 
 /// A running daemon; dropping it ends the daemon.
@@ -39,8 +39,8 @@ pub struct Router {
 }
 
 impl Router {
-    /// Starts the daemon for `settings`, with an interface whose longest IP packet has `mtu` octets.
-    /// Returns it with the other end of its link.
+    /// Starts the daemon for `settings`, with an interface whose longest IP packet has `mtu`
+    /// octets. Returns it with the other end of its link.
     ///
     /// # Errors
     /// The daemon or `ip` is not installed, a namespace or an interface is not permitted, or the
@@ -58,18 +58,20 @@ impl Router {
             )
         })?;
         let folder = Folder::new()?;
-        fs::write(folder.0.join("bird.conf"), bird::configuration(settings))?;
+        let path = folder.0.join("bird.conf");
+        fs::write(&path, bird::configuration(settings)).map_err(cannot_make(&path))?;
         check(&program, &folder.0)?;
         let commands = interface(settings, mtu);
         let state = Arc::new(Mutex::new(DaemonState::default()));
         let stop = Arc::new(AtomicBool::new(false));
         let (report, started) = mpsc::channel();
-        let (of_thread, stopped) = (state.clone(), stop.clone());
+        let (thread_state, thread_stop) = (state.clone(), stop.clone());
         let run = move || match enter(&commands, &program, &folder.0) {
             Ok((child, tap)) => {
                 let begun = Instant::now();
                 if report.send(Ok(tap)).is_ok() {
-                    Watch { child, folder, state: of_thread, stop: stopped, begun }.run();
+                    let (state, stop) = (thread_state, thread_stop);
+                    Watch { child, folder, state, stop, begun }.run();
                 }
             }
             Err(error) => _ = report.send(Err(error)),
@@ -107,12 +109,27 @@ struct Folder(PathBuf);
 impl Folder {
     fn new() -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("squall-router-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        // Only this user may read it: it can hold passwords.
-        fs::DirBuilder::new().mode(0o700).create(&folder)?;
-        Ok(Self(folder))
+        loop {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let name = format!("squall-router-{}-{number}", std::process::id());
+            let folder = std::env::temp_dir().join(name);
+            // Only this user may read it: it can hold passwords.
+            match fs::DirBuilder::new().mode(0o700).create(&folder) {
+                Ok(()) => return Ok(Self(folder)),
+                // In a container, the process often has the number of an earlier one, whose folder
+                // remains if it crashed.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(cannot_make(&folder)(error)),
+            }
+        }
+    }
+}
+
+/// Adds `path` to an error, and what to try.
+fn cannot_make(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| {
+        let text = format!("cannot make {}: {error}\n  try another TMPDIR", path.display());
+        io::Error::new(error.kind(), text)
     }
 }
 
@@ -195,33 +212,27 @@ struct Watch {
 
 impl Watch {
     fn run(mut self) {
+        let stop = self.stop.clone();
+        let stopped = || stop.load(Ordering::Acquire);
+        let socket = self.folder.0.join("control");
         let mut control = None;
-        while !self.stop.load(Ordering::Acquire) {
+        while !stopped() {
             if let Ok(Some(status)) = self.child.try_wait() {
-                lock(&self.state).failed = Some(self.why(status));
+                let why = self.why(status);
+                lock(&self.state).fail(why);
                 return;
             }
             if control.is_none() {
-                control = ControlSocket::open(&self.folder.0.join("control"), bird::reply).ok();
+                control = ControlSocket::open(&socket, bird::reply, &stopped).ok();
             }
-            let reply = control
-                .as_mut()
-                .map(|control| control.ask(bird::SHOW, &|| self.stop.load(Ordering::Acquire)));
-            match reply {
+            match control.as_mut().map(|control| control.ask(bird::SHOW, &stopped)) {
                 Some(Ok(reply)) => self.update(bird::protocols(&reply)),
                 Some(Err(_)) => control = None,
                 None => {}
             }
             std::thread::park_timeout(INTERVAL);
         }
-        // BIRD takes back its routes and closes its sessions.
-        child::terminate(self.child.id());
-        let until = Instant::now() + GOODBYE;
-        while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        child::kill(self.child.id());
-        let _ = self.child.wait();
+        end(&mut self.child, GOODBYE);
     }
 
     fn update(&self, protocols: Vec<ProtocolState>) {
@@ -243,8 +254,8 @@ impl Watch {
     fn why(&self, status: ExitStatus) -> String {
         let log = fs::read(self.folder.0.join("log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log[log.len().saturating_sub(LOG)..]).into_owned();
-        let telling = |line: &&str| !line.contains("<INFO>");
-        let last = log.trim().lines().rev().find(telling).unwrap_or_default().to_owned();
+        let explains = |line: &&str| !line.contains("<INFO>");
+        let last = log.trim().lines().rev().find(explains).unwrap_or_default().to_owned();
         let how = match (status.signal(), status.code()) {
             (Some(signal), _) => format!("signal {signal}"),
             (None, code) => format!("exit status {}", code.unwrap_or_default()),
@@ -253,6 +264,82 @@ impl Watch {
     }
 }
 
+/// Ends a daemon. BIRD takes back its routes and closes its sessions, for which it has `time`.
+fn end(child: &mut Child, time: Duration) {
+    child::terminate(child.id());
+    let until = Instant::now() + time;
+    while let Ok(None) = child.try_wait() {
+        // Only a process that was not waited for: later its number, by which the whole group is
+        // killed, may be that of another group.
+        if Instant::now() >= until {
+            child::kill(child.id());
+            let _ = child.wait();
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 fn nanos(time: Duration) -> Nanos {
     Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read};
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_a_crash_left_is_passed_over() {
+        let first = Folder::new().unwrap();
+        let name = first.0.file_name().unwrap().to_str().unwrap();
+        let (process, number) = name.rsplit_once('-').unwrap();
+        let number: u32 = number.parse().unwrap();
+        // Other tests may take some of the numbers meanwhile.
+        let left: Vec<_> = (number + 1..number + 20)
+            .map(|number| std::env::temp_dir().join(format!("{process}-{number}")))
+            .filter(|folder| fs::create_dir(folder).is_ok())
+            .map(Folder)
+            .collect();
+        let next = Folder::new().unwrap();
+        assert!(next.0.is_dir() && left.iter().all(|folder| folder.0 != next.0), "{:?}", next.0);
+    }
+
+    #[test]
+    fn an_error_has_the_path_of_the_folder() {
+        let error = cannot_make(Path::new("/none/x"))(io::ErrorKind::NotFound.into());
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(error.to_string().starts_with("cannot make /none/x: "), "{error}");
+    }
+
+    /// A shell that has begun `script`, with its output.
+    fn shell(script: &str) -> (Child, BufReader<std::process::ChildStdout>) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = child::spawn(&mut command, None).unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        (child, output)
+    }
+
+    #[test]
+    fn no_signal_follows_a_daemon_that_has_ended() {
+        // A process that remains plays a later group of the same number.
+        let script = "(trap '' TERM; echo ready; sleep 1; echo alive) & wait";
+        let (mut child, mut output) = shell(script);
+        end(&mut child, Duration::from_secs(30));
+        let mut rest = String::new();
+        output.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "alive\n");
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_end_is_killed() {
+        let (mut child, _output) = shell("trap '' TERM; echo ready; while :; do sleep 1; done");
+        end(&mut child, Duration::from_millis(20));
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+    }
 }

@@ -229,6 +229,24 @@ impl Outcome {
         }
     }
 
+    /// Adds a note that `missed` of the `trials` of `what` do not count, as the generator missed
+    /// its schedule ([`Measured::not_kept`]); nothing if all count. The figures are those of the
+    /// other trials, so they are kept.
+    pub fn partly_measured(
+        &mut self,
+        what: impl Display,
+        (missed, trials): (u32, u32),
+        not_kept: &[String],
+    ) {
+        if missed > 0 {
+            let why = not_kept.first().map_or_else(String::new, |why| format!(": {why}"));
+            self.notes.push(format!(
+                "{what}: {missed} of {trials} trials do not count: the generator missed its \
+                 schedule{why}"
+            ));
+        }
+    }
+
     /// Adds a note that there are no figures of `what`: as [`Outcome::not_measured`] if the generator
     /// missed its schedule, otherwise because of `nothing`, such as "nothing passed".
     pub fn no_figure(&mut self, what: impl Display, nothing: &str, not_kept: &[String]) {
@@ -276,15 +294,16 @@ pub struct Comparison {
     pub unit: String,
     pub before: f64,
     pub now: f64,
-    /// now / before - 1; 0 if both are 0.
-    pub change: f64,
+    /// now / before - 1; 0 if both are 0, and `None` if only `before` is.
+    pub change: Option<f64>,
     pub regressed: bool,
     pub improved: bool,
 }
 
 /// Compares the figures of `now` and `before` with equal names. A figure has changed if the
-/// difference exceeds `tolerance` of its value and both uncertainties. A time of which a trial
-/// showed only a part is a lower bound, so it never counts as lower than another one.
+/// difference exceeds `tolerance` of its value and both uncertainties. A figure that the device did
+/// not limit, and a time of which a trial showed only a part, are lower bounds, so they never count
+/// as lower than another one.
 pub fn compare(before: &Outcome, now: &Outcome, tolerance: f64) -> Vec<Comparison> {
     let one = |figure: &Figure| {
         let old = before.figure(&figure.name)?;
@@ -292,13 +311,21 @@ pub fn compare(before: &Outcome, now: &Outcome, tolerance: f64) -> Vec<Compariso
         let noise = (old.value.abs() * tolerance).max(old.uncertainty + figure.uncertainty);
         let (less, more) = (difference < -noise, difference > noise);
         let (regressed, improved) = match figure.better {
-            Better::Higher => (less, more),
+            // Under the limit of the generator, or of the highest load to try, the device may be as
+            // good as before.
+            Better::Higher => {
+                (less && figure.limit == Limit::Device, more && old.limit == Limit::Device)
+            }
             Better::Lower => {
                 (more && old.limit != Limit::Trial, less && figure.limit != Limit::Trial)
             }
             Better::Neither => (false, false),
         };
-        let change = if difference == 0.0 { 0.0 } else { difference / old.value };
+        // JSON has no infinity.
+        let change = match difference == 0.0 {
+            true => Some(0.0),
+            false => (old.value != 0.0).then(|| difference / old.value),
+        };
         Some(Comparison {
             name: figure.name.clone(),
             unit: figure.unit.clone(),
@@ -332,6 +359,37 @@ mod tests {
         assert_eq!(changed(of(5.0, device), of(8.0, trial)), (true, false));
         assert_eq!(changed(of(5.0, trial), of(8.0, device)), (false, false));
         assert_eq!(changed(of(5.0, trial), of(2.0, device)), (false, true));
+    }
+
+    #[test]
+    fn a_rate_that_the_generator_limits_is_not_worse_than_a_higher_one() {
+        let of = |value, limit| Outcome {
+            figures: vec![Figure::new("rate", value, "pps", Better::Higher, 0.0, limit)],
+            ..Outcome::default()
+        };
+        let changed = |before: Outcome, now: Outcome| {
+            let one = compare(&before, &now, 0.01).remove(0);
+            (one.regressed, one.improved)
+        };
+        let device = Limit::Device;
+        for bound in [Limit::Generator, Limit::Offered] {
+            assert_eq!(changed(of(5.0, device), of(2.0, bound)), (false, false));
+            assert_eq!(changed(of(5.0, device), of(8.0, bound)), (false, true));
+            assert_eq!(changed(of(5.0, bound), of(8.0, device)), (false, false));
+            assert_eq!(changed(of(5.0, bound), of(2.0, device)), (true, false));
+        }
+    }
+
+    #[test]
+    fn a_change_from_nothing_has_no_ratio() {
+        let of = |value| Outcome {
+            figures: vec![Figure::new("a", value, "s", Better::Lower, 0.0, Limit::Device)],
+            ..Outcome::default()
+        };
+        let change = |before, now| compare(&of(before), &of(now), 0.01).remove(0).change;
+        assert_eq!(change(0.0, 5.0), None);
+        assert_eq!(change(0.0, 0.0), Some(0.0));
+        assert_eq!(change(4.0, 5.0), Some(0.25));
     }
 
     #[test]

@@ -130,6 +130,27 @@ impl Runner for Busy {
 }
 
 #[test]
+fn figures_of_a_part_of_the_trials_have_a_note() {
+    let device = Device { capacity_fps: 1e6, buffer: 10.0, delay_ns: 9, ..Device::ideal() };
+    let mut busy = Busy(device, &["latency, 64 octets, 1", "delay variation, 64 octets, 2"]);
+    let rfc2544 = rfc2544::Settings { frame_sizes: vec![64], ..Default::default() }.quick(&[]);
+    let rfc8219 = rfc8219::Settings { frame_sizes: vec![64], ..Default::default() }.quick(&[]);
+    for (method, figures) in [
+        (Method::Rfc2544(rfc2544), &["latency"][..]),
+        (Method::Rfc8219(rfc8219), &["latency", "delay variation"][..]),
+    ] {
+        let outcome = run(&mut busy, &rig(), method).unwrap();
+        for of in figures {
+            let note = format!(
+                "{of} at 64 octets: 1 of 2 trials do not count: the generator missed its schedule: \
+                 20 frames late"
+            );
+            assert!(outcome.notes.contains(&note), "{:?}", outcome.notes);
+        }
+    }
+}
+
+#[test]
 fn a_test_without_figures_is_generator_bound_and_not_measured() {
     let outcome = |busy| {
         let device = Device { capacity_fps: 1e6, buffer: 10.0, delay_ns: 9, ..Device::ideal() };

@@ -21,15 +21,20 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Connects to the socket at `path`, and waits for the daemon's greeting.
+    /// Connects to the socket at `path`, and waits for the daemon's greeting. `stopped` ends the
+    /// wait for it.
     ///
     /// # Errors
     /// There is no socket, or nothing listens there, or the daemon sends no complete reply.
-    pub fn open(path: &Path, reply: fn(&str) -> Option<usize>) -> io::Result<Self> {
+    pub fn open(
+        path: &Path,
+        reply: fn(&str) -> Option<usize>,
+        stopped: &dyn Fn() -> bool,
+    ) -> io::Result<Self> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(WAIT))?;
         let mut control = Self { stream, text: String::new(), reply };
-        control.read(&|| false)?;
+        control.read(stopped)?;
         Ok(control)
     }
 
@@ -91,7 +96,7 @@ mod tests {
             stream.read_exact(&mut request).unwrap();
             assert!(ended.recv().is_err());
         });
-        let mut control = ControlSocket::open(&path, line).unwrap();
+        let mut control = ControlSocket::open(&path, line, &|| false).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_eq!(control.ask("show\n", &|| false).unwrap(), "one\n");
         assert_eq!(control.ask("show\n", &|| false).unwrap(), "two\n");
@@ -101,5 +106,17 @@ mod tests {
         daemon.join().unwrap();
         let closed = control.ask("show\n", &|| false).unwrap_err();
         assert!(matches!(closed.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe));
+    }
+
+    #[test]
+    fn a_stop_ends_the_wait_for_the_greeting() {
+        let name = format!("squall-greeting-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        // The kernel completes the connection, but no process accepts it.
+        let listener = UnixListener::bind(&path).unwrap();
+        let opened = ControlSocket::open(&path, line, &|| true);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(opened.err().map(|error| error.kind()), Some(io::ErrorKind::TimedOut));
+        drop(listener);
     }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use squall_engine::{Running, SeenHosts, host_log, hosts};
 use squall_host::{HostEvent, HostView, Ipv4View, Ipv6View};
-use squall_plan::Plan;
+use squall_plan::{Plan, PlanHosts};
 use squall_report::host_table::{
     HostDetail, HostEventRow, HostIpv4Row, HostIpv6Row, HostKeys, HostLeaseRow, HostPage,
     HostQuestion, HostRow,
@@ -14,19 +14,23 @@ use squall_units::{MacAddr, Nanos};
 /// The hosts that `question` selects.
 pub fn page(running: &Running, question: &HostQuestion) -> HostPage {
     let plan = running.plan();
-    let total: usize = plan.hosts.iter().map(|group| group.settings.count as usize).sum();
+    let count = |group: &PlanHosts| group.settings.count as usize;
+    let all: usize = plan.hosts.iter().map(count).sum();
+    let total: usize = plan.hosts.iter().filter(|group| !group.elsewhere).map(count).sum();
     let mut page = HostPage { total: total as u64, ..HostPage::default() };
     let HostQuestion { filter, offset, limit } = question;
-    // Without a filter, the places of hosts are known.
-    let range = if filter.is_empty() {
+    // Without a filter, the places of hosts are known. Hosts on ports of other nodes have places,
+    // too, but do not answer here.
+    let placed = filter.is_empty() && total == all;
+    let range = if placed {
         page.matching = page.total;
         (*offset).min(total)..offset.saturating_add(*limit).min(total)
     } else {
-        0..total
+        0..all
     };
     hosts(running, range, |SeenHosts { start, hosts }| {
         for (group, host) in &hosts {
-            if !filter.is_empty() {
+            if !placed {
                 if !matches(plan, *group, host, question) {
                     continue;
                 }
@@ -69,26 +73,37 @@ fn matches(plan: &Plan, group: usize, host: &HostView, question: &HostQuestion) 
         group: &plan.hosts[group].name,
         number: host.number + 1,
         mac: host.mac,
-        states: [host.auth, ipv4.map(|of| of.state.word()), ipv6.map(|of| of.state.word())],
+        states: [
+            host.auth,
+            ipv4.map(|of| of.state.word()),
+            ipv6.map(|of| of.state.word()),
+            Some(shown_state(host)),
+        ],
         addresses: &addresses,
         failure: host.failure,
     })
+}
+
+/// The state of 802.1X until the port is open, then that of the first of its addresses.
+fn shown_state(host: &HostView) -> &'static str {
+    let closed = host.auth.filter(|state| *state != "authenticated");
+    let ipv4 = host.ipv4.as_ref().map(|of| of.state.word());
+    let ipv6 = host.ipv6.as_ref().map(|of| of.state.word());
+    // Hosts without addresses or authentication have no state of their own.
+    let started = if host.started { "started" } else { "init" };
+    closed.or(ipv4).or(ipv6).or(host.auth).unwrap_or(started)
 }
 
 fn row(plan: &Plan, group: usize, host: &HostView, start: Nanos) -> HostRow {
     let of = &plan.hosts[group];
     let ipv4 = host.ipv4.as_ref();
     let ipv6 = host.ipv6.as_ref();
-    let closed = host.auth.filter(|state| *state != "authenticated");
-    let state = closed.or(ipv4.map(|of| of.state.word())).or(ipv6.map(|of| of.state.word()));
-    // Hosts without an address have no state of their own.
-    let state = state.unwrap_or(if host.started { "started" } else { "init" });
     HostRow {
         group: of.name.clone(),
         number: host.number + 1,
         port: plan.ports[of.port].name.clone(),
         mac: host.mac.to_string(),
-        state: state.to_owned(),
+        state: shown_state(host).to_owned(),
         auth: host.auth.map(str::to_owned),
         ipv4: ipv4.map(|of| ipv4_row(of, start)),
         ipv6: ipv6.map(|of| ipv6_row(of, start)),
@@ -150,4 +165,36 @@ fn event_row(event: &HostEvent, start: Nanos) -> HostEventRow {
 
 fn seconds(at: Nanos, start: Nanos) -> f64 {
     at.saturating_sub(start).as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_host::{DhcpState, HostCounters};
+
+    #[test]
+    fn an_authenticated_host_without_addresses_shows_that() {
+        let ipv4 = Ipv4View {
+            state: DhcpState::Bound,
+            address: None,
+            gateway: None,
+            server: None,
+            lease: None,
+        };
+        let host = |started, auth, has_ipv4: bool| HostView {
+            number: 0,
+            mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            started,
+            ipv4: has_ipv4.then(|| ipv4.clone()),
+            ipv6: None,
+            auth,
+            failure: None,
+            counters: HostCounters::default(),
+        };
+        assert_eq!(shown_state(&host(true, Some("authenticated"), false)), "authenticated");
+        assert_eq!(shown_state(&host(true, Some("authenticated"), true)), "bound");
+        assert_eq!(shown_state(&host(true, Some("held"), true)), "held");
+        assert_eq!(shown_state(&host(true, None, false)), "started");
+        assert_eq!(shown_state(&host(false, None, false)), "init");
+    }
 }

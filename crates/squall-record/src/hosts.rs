@@ -153,6 +153,7 @@ fn lldp(of: &SpeakerStatistics) -> HostLldpReport {
         received: of.received,
         ignored: texts(&of.ignored),
         neighbors: neighbors.map(neighbor).collect(),
+        neighbor_count: of.neighbors.len() as u64,
         aged: of.neighbors.aged,
         ended: of.neighbors.ended,
     }
@@ -171,6 +172,7 @@ fn cdp(of: &SpeakerStatistics) -> HostCdpReport {
         received: of.received,
         ignored: texts(&of.ignored),
         neighbors: neighbors.map(neighbor).collect(),
+        neighbor_count: of.neighbors.len() as u64,
         aged: of.neighbors.aged,
         ended: of.neighbors.ended,
     }
@@ -319,4 +321,25 @@ fn ipv6_report(of: &HostStats) -> Option<HostIpv6Report> {
             bindings,
         }),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_host::Announcement;
+    use squall_units::Nanos;
+
+    use super::*;
+
+    #[test]
+    fn all_neighbors_are_counted_and_the_first_1000_listed() {
+        let mut of = SpeakerStatistics::default();
+        for port in 0..1500 {
+            let (chassis, port) = ("switch".to_owned(), port.to_string());
+            let from = Announcement { chassis, port, ttl: 120, ..Announcement::default() };
+            of.neighbors.learn(Nanos::ZERO, from);
+        }
+        let (lldp, cdp) = (lldp(&of), cdp(&of));
+        assert_eq!((lldp.neighbors.len(), lldp.neighbor_count), (MOST_NEIGHBORS, 1500));
+        assert_eq!((cdp.neighbors.len(), cdp.neighbor_count), (MOST_NEIGHBORS, 1500));
+    }
 }

@@ -37,7 +37,8 @@ pub struct HostRow {
     pub port: String,
     pub mac: String,
     /// The state of 802.1X until the port is open, then that of IPv4, or of IPv6 for hosts without
-    /// IPv4. `init`: the host has not started.
+    /// IPv4, or of 802.1X for hosts without addresses. Hosts without any of these are `started`.
+    /// `init`: the host has not started.
     pub state: String,
     /// The state of 802.1X, if the host authenticates.
     pub auth: Option<String>,
@@ -114,7 +115,7 @@ pub struct HostDetail {
 pub struct HostEventRow {
     /// Seconds from the start of the run.
     pub time_s: f64,
-    /// `arp`, `dhcp`, `ipv6`, `dhcp6`, `802.1x` or `multicast`.
+    /// `arp`, `dhcp`, `ipv6`, `dhcp6`, `802.1x`, `pppoe` or `multicast`.
     pub protocol: String,
     /// `sent`, `retransmitted`, `received`, `state`, `failed` or `ignored`.
     pub event: String,
@@ -131,8 +132,8 @@ pub struct HostKeys<'a> {
     /// From 1.
     pub number: u32,
     pub mac: MacAddr,
-    /// States of 802.1X, IPv4 and IPv6, as far as the host has them.
-    pub states: [Option<&'a str>; 3],
+    /// States of 802.1X, IPv4 and IPv6, as far as the host has them, and that of its row.
+    pub states: [Option<&'a str>; 4],
     /// All addresses, and the network that a server has delegated.
     pub addresses: &'a [IpAddr],
     pub failure: Option<&'a str>,
@@ -140,7 +141,7 @@ pub struct HostKeys<'a> {
 
 /// A filter of hosts: terms that must all match. A term is `state=`, `group=`, `number=` (17 or
 /// 17-40), `mac=`, `address=` (an address or a network) or `failure=` with a value, or a text that
-/// one of these values contains.
+/// one of these values contains. A value with spaces is in quotes: `group="hosts 1"`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostFilter {
     terms: Vec<Term>,
@@ -167,15 +168,42 @@ impl FromStr for HostFilter {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let terms = text.split_whitespace().map(term).collect::<Result<_, _>>()?;
+        let mut terms = Vec::new();
+        let mut rest = text.trim_start();
+        while !rest.is_empty() {
+            let (key, value, after) = split_term(rest)?;
+            terms.push(match key {
+                None => Term::Text(value.to_ascii_lowercase()),
+                Some(key) => term(&rest[..rest.len() - after.len()], key, value)?,
+            });
+            rest = after.trim_start();
+        }
         Ok(Self { terms })
     }
 }
 
-fn term(text: &str) -> Result<Term, String> {
-    let Some((key, value)) = text.split_once('=') else {
-        return Ok(Term::Text(text.to_ascii_lowercase()));
+/// Splits the first term from a filter: its key, its value without quotes, and the rest. A quote
+/// within a value is part of it.
+fn split_term(text: &str) -> Result<(Option<&str>, &str, &str), String> {
+    let (word, after) = text.split_at(text.find(char::is_whitespace).unwrap_or(text.len()));
+    let key = word.split_once('=').map(|(key, _)| key).filter(|key| !key.starts_with(QUOTES));
+    let value = &text[key.map_or(0, |key| key.len() + 1)..];
+    let Some(quote) = value.chars().next().filter(|first| QUOTES.contains(first)) else {
+        return Ok((key, &value[..value.len() - after.len()], after));
     };
+    let wrong = |expected: &str| format!("{text:?}: expected {expected}");
+    let Some((value, after)) = value[1..].split_once(quote) else {
+        return Err(wrong(&format!("a second {quote} at the end of the value")));
+    };
+    if !after.is_empty() && !after.starts_with(char::is_whitespace) {
+        return Err(wrong(&format!("a space after the second {quote}")));
+    }
+    Ok((key, value, after))
+}
+
+const QUOTES: [char; 2] = ['"', '\''];
+
+fn term(text: &str, key: &str, value: &str) -> Result<Term, String> {
     let wrong = |expected: &str| format!("{text:?}: expected {expected}");
     Ok(match key {
         "state" => Term::State(value.to_ascii_lowercase()),
@@ -256,12 +284,16 @@ mod tests {
     use super::*;
 
     fn matches(filter: &str) -> bool {
+        matches_in("subscribers", filter)
+    }
+
+    fn matches_in(group: &str, filter: &str) -> bool {
         let addresses = ["10.0.1.7".parse().unwrap(), "2001:db8:100::".parse().unwrap()];
         let host = HostKeys {
-            group: "subscribers",
+            group,
             number: 17,
             mac: MacAddr([2, 0, 0, 0, 0xab, 1]),
-            states: [None, Some("bound"), Some("failed")],
+            states: [None, Some("bound"), Some("failed"), Some("bound")],
             addresses: &addresses,
             failure: Some("no_router"),
         };
@@ -297,6 +329,32 @@ mod tests {
             "10.0.2",
         ] {
             assert!(!matches(filter), "{filter}");
+        }
+    }
+
+    #[test]
+    fn values_with_spaces_are_in_quotes() {
+        for (group, filter) in [
+            ("hosts 1", "group=\"hosts 1\""),
+            ("hosts 1", " number=17  group='hosts 1' state=bound "),
+            ("hosts 1", "\"s 1\" group=\"hosts 1\""),
+            ("hosts 1", "HOSTS 1"),
+            ("my \"a=b\" group", "group='my \"a=b\" group'"),
+            ("my \"a=b\" group", "'\"a=b\" g'"),
+            ("Ann's", "group=Ann's"),
+            ("", "group=\"\""),
+        ] {
+            assert!(matches_in(group, filter), "{group} {filter}");
+        }
+        assert!(!matches_in("hosts 12", "group=\"hosts 1\""));
+        assert!(!matches_in("hosts  1", "group=\"hosts 1\""));
+        for (filter, expected) in [
+            ("group=\"hosts 1", "expected a second \" at the end"),
+            ("state=bound 'x", "expected a second ' at the end"),
+            ("group=\"hosts\"1", "expected a space after the second \""),
+        ] {
+            let error = filter.parse::<HostFilter>().unwrap_err();
+            assert!(error.contains(expected), "{error}");
         }
     }
 

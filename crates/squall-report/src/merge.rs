@@ -335,7 +335,7 @@ impl Merge for StreamReport {
         if let Some(rx) = self.rx.as_mut().filter(|_| self.tx_packets > 0) {
             // A receiver does not know how many frames all nodes sent together.
             let sent = self.tx_packets;
-            rx.lost = sent.saturating_sub(rx.packets - rx.duplicates);
+            rx.lost = sent.saturating_sub(rx.packets.saturating_sub(rx.duplicates));
             for receiver in &mut rx.receivers {
                 let unique = receiver.packets.saturating_sub(receiver.duplicates);
                 receiver.lost = sent.saturating_sub(unique);

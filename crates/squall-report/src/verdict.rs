@@ -142,25 +142,25 @@ fn judge_hosts(group: &HostsReport, stopped: bool, verdict: &mut Verdict) {
     let ipv6 = group.ipv6.as_ref();
     let addresses = group.bound + ipv6.map_or(0, |of| of.addresses);
     let mut reasons_failed = group.failed.clone();
-    reasons_failed.extend(ipv6.into_iter().flat_map(|of| of.failed.clone()));
+    for (reason, n) in ipv6.into_iter().flat_map(|of| &of.failed) {
+        *reasons_failed.entry(reason.clone()).or_default() += n;
+    }
     let failed: u64 = reasons_failed.values().sum();
     let name = &group.name;
-    // Hosts without any address have other work, such as memberships.
-    let wanted = ipv6.is_some() || !group.states.is_empty() || failed > 0;
-    if wanted && group.started > 0 && addresses == 0 && (!stopped || failed >= group.hosts) {
+    // Hosts without any address have other work, such as memberships, or only authenticate.
+    let by_address = ipv6.is_some() || !group.states.is_empty();
+    let (what, done) = match group.auth.as_ref().filter(|_| !by_address) {
+        Some(auth) => ("was authenticated", auth.authenticated),
+        None => ("got an address", addresses),
+    };
+    let wanted = by_address || group.auth.is_some() || failed > 0;
+    if wanted && group.started > 0 && done == 0 && (!stopped || failed >= group.hosts) {
         let most =
             reasons_failed.iter().max_by_key(|(_, n)| **n).map(|(reason, _)| reason.as_str());
-        let hint = match most {
-            Some("conflict" | "duplicate") => "other addresses: hosts on the link have these",
-            Some("no_router" | "no_prefix") => {
-                "check that a router advertises a prefix on this link"
-            }
-            Some("nak" | "no_ack") => "check the pool of the DHCP server: it refused the requests",
-            _ => "check that a DHCP server is on this link and in this VLAN",
-        };
+        let hint = no_address_hint(group, most);
         let why = reasons(&reasons_failed);
         let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
-        let text = format!("hosts {name:?}: none of {} got an address{why}", group.started);
+        let text = format!("hosts {name:?}: none of {} {what}{why}", group.started);
         verdict.add_reason(ReasonCode::NotDone, text, hint);
     }
     if let Some(dns) = group.dns.as_ref().filter(|_| !stopped) {
@@ -189,14 +189,42 @@ fn judge_hosts(group: &HostsReport, stopped: bool, verdict: &mut Verdict) {
     }
 }
 
-/// Judges whether a router lived as long as the run, and had a session. In a run that goes on or was
-/// stopped, sessions that are not up yet have not failed.
+/// The remedy if no host of a group got an address. `most` is the most frequent reason.
+fn no_address_hint(group: &HostsReport, most: Option<&str>) -> &'static str {
+    // Hosts ask for an address only after they have been authenticated.
+    let unauthenticated = group.auth.as_ref().is_some_and(|auth| auth.authenticated == 0);
+    match most {
+        Some("conflict" | "duplicate") => "other addresses: hosts on the link have these",
+        _ if unauthenticated => {
+            "check that an authenticator is on this link, and the identity and password"
+        }
+        Some("no_pado" | "no_pads") => {
+            "check that an access concentrator is on this link and in this VLAN"
+        }
+        Some("auth_rejected" | "auth_timeout" | "no_auth_method") if group.pppoe.is_some() => {
+            "check the identity, the password and the methods of both ends"
+        }
+        Some("no_router" | "no_prefix") => "check that a router advertises a prefix on this link",
+        _ if group.pppoe.is_some() => "check the settings and the log of the access concentrator",
+        Some("nak" | "no_ack") => "check the pool of the DHCP server: it refused the requests",
+        _ => "check that a DHCP server is on this link and in this VLAN",
+    }
+}
+
+/// Judges whether a router lived as long as the run, reported its states, and had a session. In a
+/// run that goes on or was stopped, sessions that are not up yet have not failed.
 fn judge_router(router: &RouterReport, stopped: bool, verdict: &mut Verdict) {
     let RouterReport { name, daemon, protocols, .. } = router;
     if let Some(why) = &router.failed {
         let text = format!("router {name:?}: {daemon} ended: {why}");
         verdict.add_reason(ReasonCode::NotDone, text, "check its configuration");
         return;
+    }
+    // Each reply has the memory, also that of a daemon without protocols.
+    if protocols.is_empty() && router.memory == 0 && !stopped {
+        let text = format!("router {name:?}: {daemon} never reported its states");
+        // The path of a socket has at most 107 octets (unix(7)).
+        verdict.add_reason(ReasonCode::NotDone, text, "a longer run, or a shorter TMPDIR");
     }
     let sessions =
         || protocols.iter().filter(|protocol| ["BGP", "OSPF"].contains(&&*protocol.kind));
@@ -745,19 +773,17 @@ mod tests {
             up_after_s: after,
             ..Default::default()
         };
-        let of = |protocols, failed: Option<&str>, ended_by| {
-            let router = RouterReport {
-                name: "r1".into(),
-                daemon: "BIRD".into(),
-                protocols,
-                failed: failed.map(str::to_owned),
-                ..RouterReport::default()
-            };
+        let judged = |router: RouterReport, ended_by| {
+            let router = RouterReport { name: "r1".into(), daemon: "BIRD".into(), ..router };
             let report = Report { duration_s: 1.0, routers: vec![router], ..Report::default() };
             let verdict = judge(&report, &facts(ended_by));
             let of_router =
                 |reason: &Reason| reason.text.starts_with("router").then(|| reason.text.clone());
             verdict.reasons.iter().find_map(of_router)
+        };
+        let of = |protocols, failed: Option<&str>, ended_by| {
+            let failed = failed.map(str::to_owned);
+            judged(RouterReport { protocols, failed, ..RouterReport::default() }, ended_by)
         };
         let done = EndedBy::Done;
         assert_eq!(of(vec![protocol("BGP", Some(1.0))], None, done), None);
@@ -771,6 +797,51 @@ mod tests {
         assert_eq!(of(vec![protocol("BGP", None)], None, EndedBy::Stopped), None);
         let dead = of(vec![protocol("BGP", Some(1.0))], Some("signal 9"), EndedBy::Running);
         assert_eq!(dead.as_deref(), Some("router \"r1\": BIRD ended: signal 9"));
+        // A daemon without protocols reports at least its memory.
+        let silent = judged(RouterReport::default(), done);
+        assert_eq!(silent.as_deref(), Some("router \"r1\": BIRD never reported its states"));
+        assert_eq!(judged(RouterReport::default(), EndedBy::Running), None);
+        let without = RouterReport { memory: 1 << 20, ..RouterReport::default() };
+        assert_eq!(judged(without, done), None);
+    }
+
+    #[test]
+    fn the_hint_is_about_what_would_have_given_an_address() {
+        let hint = |reason: &str, pppoe: bool, authenticated: Option<u64>| {
+            let auth = authenticated.map(|authenticated| crate::report::hosts::HostAuthReport {
+                authenticated,
+                ..Default::default()
+            });
+            let failed: BTreeMap<String, u64> = [(reason.to_owned(), 3)].into();
+            let group = HostsReport {
+                name: "hosts".into(),
+                hosts: 3,
+                started: 3,
+                failed,
+                states: [("failed".into(), 3)].into(),
+                pppoe: pppoe.then(Default::default),
+                auth,
+                ..HostsReport::default()
+            };
+            let report = Report { duration_s: 1.0, hosts: vec![group], ..Report::default() };
+            judge(&report, &facts(EndedBy::Done)).reasons.remove(0).hint
+        };
+        for (reason, pppoe, authenticated, part) in [
+            ("no_offer", false, None, "DHCP server"),
+            ("nak", false, None, "pool of the DHCP server"),
+            ("no_offer", false, Some(3), "DHCP server"),
+            ("no_authenticator", false, Some(0), "authenticator"),
+            ("auth_timeout", false, Some(0), "authenticator"),
+            ("conflict", false, Some(0), "other addresses"),
+            ("no_pado", true, None, "access concentrator is on this link"),
+            ("no_pads", true, None, "access concentrator is on this link"),
+            ("auth_rejected", true, None, "the identity, the password"),
+            ("no_auth_method", true, None, "the methods of both ends"),
+            ("lcp_timeout", true, None, "log of the access concentrator"),
+        ] {
+            let found = hint(reason, pppoe, authenticated);
+            assert!(found.contains(part), "{reason}: {found}");
+        }
     }
 
     #[test]
@@ -798,6 +869,17 @@ mod tests {
         let without_ipv4 = HostsReport { ipv6: Some(ipv6), ..group(0, 0) };
         assert_eq!(judged(without_ipv4, EndedBy::Done).len(), 0);
         assert_eq!(judged(group(0, 2), EndedBy::Running).len(), 0, "one may still get an address");
+        let refused = crate::report::hosts::HostIpv6Report {
+            failed: [("expired".to_owned(), 2)].into(),
+            ..Default::default()
+        };
+        let both = HostsReport {
+            failed: [("expired".to_owned(), 3)].into(),
+            ipv6: Some(refused),
+            ..group(0, 3)
+        };
+        let text = judged(both, EndedBy::Done).remove(0).text;
+        assert!(text.contains("(expired 5)"), "a reason of both families is one sum: {text}");
         let pings = |sent, received, lost, unresolved| {
             let echo = crate::report::hosts::HostEchoReport {
                 sent,
@@ -811,6 +893,29 @@ mod tests {
         assert_eq!(pings(6, 1, 5, 0).len(), 0);
         assert!(pings(6, 0, 6, 0)[0].text.contains("none of 6 echo requests"));
         assert!(pings(0, 0, 0, 3)[0].text.contains("no echo request was sent"));
+    }
+
+    #[test]
+    fn hosts_without_addresses_have_done_their_work_once_they_are_authenticated() {
+        let judged = |authenticated, rejected, by| {
+            let auth = crate::report::hosts::HostAuthReport { authenticated, ..Default::default() };
+            let group = HostsReport {
+                name: "hosts".into(),
+                hosts: 100,
+                started: 100,
+                failed: [("rejected".to_owned(), rejected)].into(),
+                auth: Some(auth),
+                ..HostsReport::default()
+            };
+            let report = Report { duration_s: 1.0, hosts: vec![group], ..Report::default() };
+            judge(&report, &facts(by)).reasons
+        };
+        assert_eq!(judged(99, 1, EndedBy::Done), []);
+        assert_eq!(judged(0, 3, EndedBy::Running), []);
+        assert_eq!(judged(0, 0, EndedBy::Duration).len(), 1, "they still wait");
+        let none = judged(0, 100, EndedBy::Done).remove(0);
+        assert!(none.text.contains("none of 100 was authenticated (rejected 100)"), "{none:?}");
+        assert!(none.hint.contains("authenticator"), "{none:?}");
     }
 
     #[test]

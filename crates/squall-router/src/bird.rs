@@ -19,11 +19,11 @@ pub const INTERFACE: &str = "eth0";
 pub fn configuration(settings: &RouterSettings) -> String {
     match &settings.configuration {
         Some(text) => text.clone(),
-        None => made(settings),
+        None => generate(settings),
     }
 }
 
-fn made(settings: &RouterSettings) -> String {
+fn generate(settings: &RouterSettings) -> String {
     let mut text = String::new();
     let mut line = |line: &str| _ = writeln!(text, "{line}");
     line("log stderr all;");
@@ -142,12 +142,6 @@ pub fn reply(text: &str) -> Option<usize> {
         }
     }
     None
-}
-
-/// The message of a reply that is an error: its code begins with 8 or 9.
-pub fn error(reply: &str) -> Option<&str> {
-    let line = reply.lines().find(|line| line.starts_with(['8', '9']))?;
-    line.split_at_checked(5).map(|(_, message)| message)
 }
 
 /// The states of the routing protocols in a reply to [`SHOW`].

@@ -99,6 +99,18 @@ pub struct DaemonState {
     pub memory: u64,
 }
 
+impl DaemonState {
+    /// Records that the daemon has ended before it was stopped. Its sessions end with it.
+    pub fn fail(&mut self, why: String) {
+        for protocol in &mut self.protocols {
+            self.downs += u64::from(protocol.is_up);
+            protocol.is_up = false;
+            "ended".clone_into(&mut protocol.state);
+        }
+        self.failed = Some(why);
+    }
+}
+
 /// The state of one protocol of a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProtocolState {
@@ -106,7 +118,8 @@ pub struct ProtocolState {
     pub name: String,
     /// `BGP`, `OSPF`, `RIP`, `BFD`.
     pub kind: String,
-    /// The daemon's word for the state: `Established`, `Running`, `Active`.
+    /// The daemon's word for the state (`Established`, `Running`, `Active`), or `ended` with the
+    /// daemon.
     pub state: String,
     /// BGP: the session is established. OSPF: it has neighbors. RIP and BFD: it runs.
     pub is_up: bool,

@@ -27,7 +27,7 @@ use crate::{
     Refusal,
     history::Packed,
     metrics::Figures,
-    runs::{Live, RunPort, RunRow, RunVerdict, State, StopReason, lock, over},
+    runs::{Kind, Live, RunPort, RunRow, RunVerdict, State, StopReason, lock, over},
     service::Service,
     testing::settle,
 };
@@ -262,7 +262,7 @@ pub struct Judged<'a> {
     pub fail_if: &'a [FailIf],
     /// Whether the options have `abort_if` criteria.
     pub aborts: bool,
-    /// Whether the run only receives.
+    /// Whether the run only receives, or only answers.
     pub listens: bool,
 }
 
@@ -306,6 +306,8 @@ pub struct Here {
     id: String,
     /// Factor on the rates of the profile; `None` if a total rate was requested.
     mult: Mutex<Option<f64>>,
+    /// Whether only hosts or routers send, which cannot be paused.
+    only_hosts: bool,
     /// Received flows as of the last query.
     flows: Mutex<Option<(Instant, Arc<Flows>)>>,
 }
@@ -326,6 +328,7 @@ impl Work for OnPorts {
         session: Session,
     ) -> Result<Arc<Here>, Error> {
         let mult = session.options.mult.map_or(Some(1.0), Multiplier::factor);
+        let only_hosts = Kind::of(&session) == Kind::Hosts;
         let with_user_names = {
             let (service, live) = (Arc::downgrade(service), live.clone());
             move |latest: Option<&Arc<LiveReport>>| {
@@ -347,6 +350,7 @@ impl Work for OnPorts {
             driven,
             id: live.row().id,
             mult: Mutex::new(mult),
+            only_hosts,
             flows: Mutex::default(),
         });
         live.is(here.clone(), if self.hold { State::Ready } else { State::Running });
@@ -389,6 +393,18 @@ impl Here {
             }
             run.change(profile).map(Ok)
         })?
+    }
+
+    /// The refusal of a query that needs a run that sends.
+    fn unavailable(&self) -> Refusal {
+        // A held run may begin meanwhile, and then it is not over.
+        match self.driven.is_over() {
+            true => over(&self.id),
+            false => {
+                let text = "the run is held\n  try again when it has begun";
+                Refusal::conflict("run_starting", text)
+            }
+        }
     }
 
     fn go(&self, at: Nanos) -> Result<(), Refusal> {
@@ -453,6 +469,13 @@ impl Job for Here {
                 run.step(frames);
                 Ok(())
             }),
+            Action::Pause(None) if self.only_hosts => {
+                return Err(Refusal::bad_request(
+                    "bad_request",
+                    "hosts and routers cannot be paused: they answer the network around them\n  \
+                     try to stop the run",
+                ));
+            }
             Action::Pause(which) => self.driven.with(|run| run.pause(which.as_deref())),
             Action::Resume(which) => self.driven.with(|run| run.resume(which.as_deref())),
             Action::Load(which, amount) => {
@@ -491,19 +514,19 @@ impl Job for Here {
             return Ok(Some(flows.clone()));
         }
         let flows = self.driven.with(|run| Ok(run.received_flows(FLOWS)));
-        // The only possible error: the run has ended meanwhile.
-        let flows = flows.map_err(|_| over(&self.id))?.map(Arc::new);
+        // The only possible error: the run is held, or has ended meanwhile.
+        let flows = flows.map_err(|_| self.unavailable())?.map(Arc::new);
         *last = flows.as_ref().map(|flows| (Instant::now(), flows.clone()));
         Ok(flows)
     }
 
     fn hosts(&self, question: &HostQuestion) -> Result<HostPage, Refusal> {
-        self.driven.with(|run| Ok(run.hosts(question))).map_err(|_| over(&self.id))
+        self.driven.with(|run| Ok(run.hosts(question))).map_err(|_| self.unavailable())
     }
 
     fn host(&self, group: Option<&str>, number: u32) -> Result<HostDetail, Refusal> {
         let found = self.driven.with(|run| Ok(run.host(group, number)));
-        let found = found.map_err(|_| over(&self.id))?;
+        let found = found.map_err(|_| self.unavailable())?;
         found.map_err(|error| Refusal::not_found(error.to_string()))
     }
 }

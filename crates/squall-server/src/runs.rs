@@ -122,8 +122,10 @@ pub enum Kind {
     Replay,
     Flows,
     Attacks,
-    // Several of the above; `parts` of the row names them.
+    /// Several of the above; `parts` of the row names them.
     Mix,
+    /// Only hosts or routers, which cannot be paused.
+    Hosts,
     Capture,
     Otg,
     Test,
@@ -166,6 +168,7 @@ impl Kind {
             Self::Flows => "flows",
             Self::Attacks => "attacks",
             Self::Mix => "mix",
+            Self::Hosts => "hosts",
             Self::Capture => "capture",
             Self::Otg => "otg",
             Self::Test => "test",
@@ -173,7 +176,10 @@ impl Kind {
     }
 
     pub fn of(session: &Session) -> Self {
+        let profile = &session.profile;
+        let has_hosts = !profile.hosts.is_empty() || !profile.routers.is_empty();
         match Self::parts(session)[..] {
+            [] if has_hosts => Self::Hosts,
             [] => Self::Capture,
             [only] => only,
             _ => Self::Mix,
@@ -256,7 +262,7 @@ pub struct Live {
     written: Mutex<bool>,
     /// When to store the next report.
     checkpoint: Mutex<Instant>,
-    /// Whether the run only receives.
+    /// Whether the run only receives, or only answers, and may therefore send nothing.
     listens: bool,
 }
 
@@ -642,7 +648,7 @@ impl Service {
             finished: AtomicBool::new(false),
             written: Mutex::default(),
             checkpoint: Mutex::new(Instant::now() + FIRST_CHECKPOINT),
-            listens: Kind::of(&session) == Kind::Capture,
+            listens: matches!(Kind::of(&session), Kind::Capture | Kind::Hosts),
             row: Mutex::new(row.clone()),
         });
         // Done before the traffic starts, so that the next start of a killed daemon knows the run
@@ -1198,6 +1204,12 @@ mod tests {
         };
         assert_eq!(Kind::of(&session(stream)), Kind::Streams);
         assert_eq!(Kind::of(&session(replay)), Kind::Replay);
+        let hosts = "[[host]]\nport = \"A\"\n";
+        assert_eq!(Kind::of(&session(hosts)), Kind::Hosts);
+        let router = "[[router]]\nport = \"A\"\nipv4 = \"10.0.0.1/24\"\nasn = 65001\nneighbors = \
+                      \"10.0.0.2 as 65002\"\n";
+        assert_eq!(Kind::of(&session(router)), Kind::Hosts);
+        assert_eq!(Kind::of(&session(&format!("{stream}{hosts}"))), Kind::Streams);
         let mix = session(&format!("{stream}{replay}"));
         let (kind, parts) = (Kind::of(&mix), Kind::parts(&mix));
         assert_eq!((kind, &parts[..]), (Kind::Mix, &[Kind::Streams, Kind::Replay][..]));

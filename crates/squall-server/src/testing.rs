@@ -157,15 +157,15 @@ impl Job for Testing {
     }
 
     fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal> {
-        Err(unchangeable())
+        Err(unshown())
     }
 
     fn hosts(&self, _question: &HostQuestion) -> Result<HostPage, Refusal> {
-        Err(unchangeable())
+        Err(unshown())
     }
 
     fn host(&self, _group: Option<&str>, _number: u32) -> Result<HostDetail, Refusal> {
-        Err(unchangeable())
+        Err(unshown())
     }
 }
 
@@ -174,6 +174,10 @@ fn unchangeable() -> Refusal {
         "run_is_test",
         "the trials of a standard test cannot be changed\n  try to stop it",
     )
+}
+
+fn unshown() -> Refusal {
+    Refusal::conflict("run_is_test", "a standard test shows no hosts or flows\n  try its report")
 }
 
 /// Receives the progress of a test and stores it for rows.

@@ -21,8 +21,8 @@ impl Routers {
     /// number.
     ///
     /// # Errors
-    /// [`Error::Usage`]: the daemon refuses its configuration. [`Error::Environment`]: it is not installed,
-    /// or a namespace or an interface for it cannot be made.
+    /// [`Error::Usage`]: the daemon refuses its configuration. [`Error::Environment`]: it is not
+    /// installed, or a namespace, an interface or a folder for it cannot be made.
     pub fn start(plan: &Plan) -> Result<(Self, RouterLinks), Error> {
         let (mut daemons, mut links) = (Vec::new(), Vec::new());
         for (number, router) in plan.routers.iter().enumerate() {

@@ -407,7 +407,10 @@ class Control:
         """Return whether all nodes have reported, after the start, that they have nothing left to
         send."""
         start_ns = self.start_ns
-        return start_ns is not None and all(
+        # Nodes that only receive or answer run for their duration, or until they are stopped.
+        if start_ns is None or not any(member.sends for member in self._running()):
+            return False
+        return all(
             member.over
             or not member.sends
             or member.silent

@@ -111,6 +111,7 @@ def _senders(table: Mapping[str, Any]) -> set[str]:
     keys = ("port", "port2")
     kinds = ("stream", "replay", "attack")
     rows = [row for kind in kinds for row in table.get(kind, ())]
+    rows += [group for group in table.get("host", ()) if _asks(group)]
     found = {row[key] for row in rows for key in keys if row.get(key) is not None}
     if any("port" not in row for row in rows):
         # A part without a port name uses the first port.
@@ -118,6 +119,25 @@ def _senders(table: Mapping[str, Any]) -> set[str]:
     if flows := table.get("flows"):
         found.add(flows["clients"])
     return found
+
+
+def _asks(group: Mapping[str, Any]) -> bool:
+    """Return whether hosts ask for something, so that their run ends with the answers. Other hosts
+    only answer, until they are stopped. The same as `GroupSettings::only_answers` in the engine.
+    """
+    ipv6 = group.get("ipv6")
+    # By default hosts have DHCP, or sessions of PPPoE.
+    dhcp = group.get("ipv4", "dhcp" if ipv6 is None else "none") == "dhcp"
+    slaac = ipv6 == "slaac" and "advertise" not in group
+    return (
+        dhcp
+        or slaac
+        or ipv6 in ("stateless", "dhcp")
+        or group.get("dhcp") == "inform"
+        or group.get("auth", "none") != "none"
+        or any(key in group for key in ("ping", "resolve"))
+        or ("join" in group and "join_time" in group)
+    )
 
 
 def _named(value: Any, name: Callable[[str], str]) -> Any:

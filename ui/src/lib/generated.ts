@@ -213,7 +213,8 @@ export interface RunRow {
   cluster: ClusterProgress | null;
 }
 
-export type Kind = "streams" | "replay" | "flows" | "attacks" | "mix" | "capture" | "otg" | "test";
+export type Kind =
+  "streams" | "replay" | "flows" | "attacks" | "capture" | "otg" | "test" | "mix" | "hosts";
 
 export type State =
   "starting" | "running" | "paused" | "stopping" | "done" | "ready" | "failed" | "interrupted";
@@ -1809,8 +1810,9 @@ export interface HostLldpReport {
   received: number;
   /** Received announcements that were ignored, by reason. */
   ignored: Record<string, number>;
-  /** Neighbors at the end, at most 1000. */
+  /** Neighbors at the end, at most 1000, and the number of all. */
   neighbors: LldpNeighborReport[];
+  neighbor_count: number;
   /** Neighbors whose time to live ended, and neighbors that announced their end. */
   aged: number;
   ended: number;
@@ -1832,8 +1834,9 @@ export interface HostCdpReport {
   received: number;
   /** Received announcements that were ignored, by reason. */
   ignored: Record<string, number>;
-  /** Neighbors at the end, at most 1000. */
+  /** Neighbors at the end, at most 1000, and the number of all. */
   neighbors: CdpNeighborReport[];
+  neighbor_count: number;
   /** Neighbors whose time to live ended, and neighbors that announced their end. */
   aged: number;
   ended: number;
@@ -2037,7 +2040,7 @@ export interface RouterReport {
   protocols: RouterProtocolReport[];
   /** How often sessions that were up went down. */
   downs: number;
-  /** Why the daemon or its link ended before the run; `null`: it did not. */
+  /** Why the daemon or its link ended before the end of the run; `null`: it did not. */
   failed: string | null;
   /** CPU time of the daemon, seconds, and its peak memory, octets. */
   cpu_s: number;
@@ -2050,7 +2053,10 @@ export interface RouterProtocolReport {
   name: string;
   /** `BGP`, `OSPF`, `RIP`, `RIPng`, `BFD`. */
   kind: string;
-  /** The daemon's word for its state: `Established`, `Running`, `Alone`. */
+  /**
+   * The daemon's word for its state (`Established`, `Running`, `Alone`), or `ended` with the
+   * daemon.
+   */
   state: string;
   /** BGP: the session is established. OSPF: it has neighbors. RIP and BFD: it runs. */
   up: boolean;
@@ -2479,7 +2485,8 @@ export interface HostRow {
   mac: string;
   /**
    * The state of 802.1X until the port is open, then that of IPv4, or of IPv6 for hosts without
-   * IPv4. `init`: the host has not started.
+   * IPv4, or of 802.1X for hosts without addresses. Hosts without any of these are `started`.
+   * `init`: the host has not started.
    */
   state: string;
   /** The state of 802.1X, if the host authenticates. */
@@ -2556,7 +2563,7 @@ export interface HostDetail {
 export interface HostEventRow {
   /** Seconds from the start of the run. */
   time_s: number;
-  /** `arp`, `dhcp`, `ipv6`, `dhcp6`, `802.1x` or `multicast`. */
+  /** `arp`, `dhcp`, `ipv6`, `dhcp6`, `802.1x`, `pppoe` or `multicast`. */
   protocol: string;
   /** `sent`, `retransmitted`, `received`, `state`, `failed` or `ignored`. */
   event: string;

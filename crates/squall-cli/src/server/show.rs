@@ -36,7 +36,8 @@ pub struct Args {
     #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     number: Option<u32>,
     /// Show hosts that match all TERMS: state=, group=, number= (17 or 17-40), mac=, address= (an
-    /// address or a network), failure=, or a text without a key that any of them contains
+    /// address or a network), failure=, or a text without a key that any of them contains. A value
+    /// with spaces is in quotes: 'group="hosts 1"'
     #[arg(long, value_name = "TERMS", conflicts_with = "number")]
     filter: Option<String>,
     /// Show only hosts of this group
@@ -81,7 +82,7 @@ pub fn show(args: &Args) -> Result<ExitCode, Error> {
     }
     let mut filter = args.filter.clone().unwrap_or_default();
     if let Some(group) = &args.group {
-        filter += &format!(" group={group}");
+        filter += &group_term(group);
     }
     let found = client.get(&format!(
         "{hosts}?filter={}&offset={}&limit={}",
@@ -95,6 +96,12 @@ pub fn show(args: &Args) -> Result<ExitCode, Error> {
     };
     output::print_data(&text);
     Ok(ExitCode::SUCCESS)
+}
+
+/// A term of a filter for the group with this name, which may have spaces.
+fn group_term(group: &str) -> String {
+    let quote = if group.contains('"') { '\'' } else { '"' };
+    format!(" group={quote}{group}{quote}")
 }
 
 /// The only live run that has hosts.
@@ -256,7 +263,8 @@ fn lease_text(lease: &HostLeaseRow) -> String {
 
 #[cfg(test)]
 mod tests {
-    use squall_report::host_table::HostEventRow;
+    use squall_report::host_table::{HostEventRow, HostFilter, HostKeys};
+    use squall_units::MacAddr;
 
     use super::*;
 
@@ -329,6 +337,22 @@ mod tests {
             "the log of the group is full, and begins at 0.200000 s",
         ] {
             assert!(text.lines().any(|has| has == line), "{line:?} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_group_whose_name_has_spaces_or_quotes_can_be_selected() {
+        for group in ["subscribers", "hosts 1", "the \"best\" hosts", "Ann's hosts"] {
+            let filter: HostFilter = group_term(group).parse().unwrap();
+            let of = |group| HostKeys {
+                group,
+                number: 1,
+                mac: MacAddr([2, 0, 0, 0, 0, 1]),
+                states: Default::default(),
+                addresses: &[],
+                failure: None,
+            };
+            assert!(filter.matches(&of(group)) && !filter.matches(&of("hosts")), "{group}");
         }
     }
 

@@ -341,6 +341,35 @@ fn a_reply_while_renewing_or_rebinding_extends_the_lease() {
 }
 
 #[test]
+fn a_valid_lifetime_of_0_ends_the_own_lease_and_no_other() {
+    let both = Dhcp6Settings { prefix: Some(56), collect: false, ..Dhcp6Settings::default() };
+    let address = Dhcp6Settings { prefix: None, ..both };
+    let prefix = Dhcp6Settings { address: false, ..both };
+    for settings in [address, prefix, both] {
+        for kind in [Kind6::Renew, Kind6::Rebind] {
+            let mut script = Script::with(settings);
+            script.get(&script.advertise(1));
+            script.get(&script.reply());
+            script.wait_for(kind);
+            let ended = script.leases(script.of_kind(Kind6::Reply), 0, 0);
+            let mut other = ended.clone();
+            for association in [&mut other.addresses, &mut other.prefixes].into_iter().flatten() {
+                let lease = &mut association.leases[0];
+                lease.address = Ipv6Addr::from_bits(lease.address.to_bits() ^ 1 << 80);
+            }
+            script.get(&other);
+            assert_eq!(script.event, Some(Dhcp6Event::Ignored("no_lease")));
+            script.get(&ended);
+            assert_eq!(
+                (script.event, script.sends()),
+                (Some(Dhcp6Event::Refused), Some(Kind6::Solicit))
+            );
+            assert_eq!((script.client.address(), script.client.prefix()), (None, None));
+        }
+    }
+}
+
+#[test]
 fn a_server_without_the_binding_is_requested_to_make_it_again() {
     let mut script = Script::bound();
     script.wait();
@@ -557,6 +586,34 @@ fn a_confirmed_client_still_renews_at_t1() {
     script.step(Dhcp6Client::timer);
     assert_eq!(script.sends(), Some(Kind6::Renew));
     assert!((script.now - bound).as_secs_f64() >= 400.0);
+}
+
+#[test]
+fn a_link_that_fails_more_often_than_a_client_asks_does_not_keep_it_from_renewing() {
+    let flap = Some(seconds(5.0));
+    for prefix in [None, Some(56)] {
+        let settings = Dhcp6Settings { flap, prefix, collect: false, ..Dhcp6Settings::default() };
+        let mut script = Script::with(settings);
+        script.get(&script.advertise(1));
+        script.get(&script.reply());
+        // The server is silent from now on.
+        let (mut unconfirmed, mut renewed) = (Vec::new(), None);
+        for _ in 0..1000 {
+            script.wait();
+            if script.event != Some(Dhcp6Event::Unconfirmed) {
+                continue;
+            }
+            unconfirmed.push((script.now - seconds(100.0)).as_secs_f64());
+            script.step(Dhcp6Client::timer);
+            if script.sends() == Some(Kind6::Renew) {
+                renewed = unconfirmed.last().copied();
+                break;
+            }
+        }
+        assert_eq!(unconfirmed[..2], [15.0, 30.0], "10 s after the failures at 5 and 20 s");
+        // T1 is 400 s, and the client asks about the link until 405 s.
+        assert_eq!(renewed, Some(405.0));
+    }
 }
 
 #[test]

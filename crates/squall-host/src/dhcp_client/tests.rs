@@ -331,6 +331,31 @@ fn an_address_of_another_host_is_declined_and_another_one_wanted_after_10_second
 }
 
 #[test]
+fn a_conflict_of_an_address_in_use_begins_another_acquisition() {
+    let mut script = Script::bound(1000);
+    script.now = script.now + seconds(400.0);
+    script.step(|client, cx| client.checked(cx, true));
+    assert_eq!(script.sends(), Some((Kind::Decline, None)));
+    script.wait();
+    assert_eq!(script.message().secs, 0, "without the time for which it was bound");
+    script.offer();
+    script.ack(1000);
+    assert_eq!(script.event, Some(DhcpEvent::Bound(Nanos::ZERO)));
+}
+
+#[test]
+fn an_address_that_is_still_examined_is_released() {
+    let mut script = Script::started();
+    script.check = true;
+    script.offer();
+    script.ack(1000);
+    assert_eq!(script.client.state(), DhcpState::Checking);
+    script.step(DhcpClient::release);
+    assert_eq!(script.sends(), Some((Kind::Release, Some(SERVER))));
+    assert_eq!((script.message().ciaddr, script.client.state()), (ADDRESS, DhcpState::Released));
+}
+
+#[test]
 fn a_release_goes_to_the_server_and_ends_the_client() {
     let mut script = Script::bound(600);
     script.step(DhcpClient::release);

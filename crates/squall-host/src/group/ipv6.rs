@@ -350,8 +350,13 @@ impl Ipv6Hosts {
                 }
             }
         }
-        if self.list.ignored > 0 {
-            all.ignored.insert("unusable_prefix", self.list.ignored);
+        for (reason, count) in [
+            ("unusable_prefix", self.list.ignored),
+            ("unanswered_solicitation", self.router.dropped),
+        ] {
+            if count > 0 {
+                all.ignored.insert(reason, count);
+            }
         }
         all.states = Ipv6State::ALL.iter().zip(&self.states).map(|(s, n)| (s.0, *n)).collect();
         all.failed.clone_from(&self.failed);
@@ -389,7 +394,7 @@ impl HostGroup {
     }
 
     /// The address of a place, whether or not it may be used.
-    fn ipv6_at(&self, host: u32, place: Place) -> Option<Ipv6Addr> {
+    pub(super) fn ipv6_at(&self, host: u32, place: Place) -> Option<Ipv6Addr> {
         let (ipv6, settings) = (self.ipv6.as_ref()?, self.settings.ipv6.as_ref()?);
         let record = ipv6.records.get(host as usize)?;
         let Some(place) = place else {
@@ -543,7 +548,13 @@ impl HostGroup {
             && let Some(address) = self.ipv6_at(host, place)
             && let Some(ipv6) = &mut self.ipv6
         {
-            ipv6.table.insert(address, host);
+            // Hosts do not see each other's messages, so the group itself finds an address that a
+            // server gives twice.
+            if ipv6.table.insert(address, host).is_some_and(|other| other != host) {
+                ipv6.counted.nd.duplicates += 1;
+                let state = (LogProtocol::Ipv6, EventKind::State);
+                self.note(host, state, "duplicate", Some(address.into()));
+            }
         }
     }
 
@@ -931,7 +942,8 @@ impl HostGroup {
         out: &mut FrameQueue,
     ) -> bool {
         let Some(datagram) = Datagram6::parse(packet, partial) else {
-            self.ignore_ipv6("bad_checksum");
+            let is_whole = Datagram6::parse(packet, true).is_some();
+            self.ignore_ipv6(if is_whole { "bad_checksum" } else { "bad_packet" });
             return false;
         };
         let message = match Message6::parse(datagram.payload) {
@@ -955,6 +967,10 @@ impl HostGroup {
         self.note(host, received, message.kind.word(), None);
         self.step_ipv6(host, now, out, |client, cx| client.receive(cx, &message));
         if self.stopped.is_some() {
+            // Nothing else would give leases back that the host gets after its turn.
+            if self.settings.release && host < self.released {
+                self.step_ipv6(host, now, out, |client, cx| client.release(cx));
+            }
             self.schedule_release(host, now);
         } else {
             self.run_ipv6_timers(host, now, out);
@@ -1073,11 +1089,8 @@ impl HostGroup {
         message: &NeighborMessage,
         out: &mut FrameQueue,
     ) -> bool {
-        if let (Some(ipv6), Some(mac)) = (&mut self.ipv6, message.mac)
-            && let Some(neighbor) = ipv6.neighbors.get_mut(&message.source)
-            && neighbor.learn(mac)
-        {
-            self.pinger.resolved(now, message.source.into());
+        if let Some(mac) = message.mac {
+            self.learn_ipv6(now, message.source, mac);
         }
         let Some((host, place)) = self.ipv6_owner(message.target) else { return false };
         let Some(ipv6) = &mut self.ipv6 else { return false };
@@ -1099,6 +1112,18 @@ impl HostGroup {
         true
     }
 
+    /// A neighbor has sent a message of its own with its MAC address.
+    fn learn_ipv6(&mut self, now: Nanos, address: Ipv6Addr, mac: MacAddr) {
+        let neighbor = self.ipv6.as_mut().and_then(|ipv6| ipv6.neighbors.get_mut(&address));
+        let Some(neighbor) = neighbor else { return };
+        let before = neighbor.mac();
+        if neighbor.learn(mac) {
+            self.pinger.resolved(now, address.into());
+        } else if before != Some(mac) {
+            self.follow_gateway(now, address.into(), mac);
+        }
+    }
+
     fn receive_advertisement(
         &mut self,
         now: Nanos,
@@ -1117,9 +1142,14 @@ impl HostGroup {
         let (chance, timers) = (self.chance(0), self.nd_timers());
         let Some(ipv6) = &mut self.ipv6 else { return false };
         let Some(neighbor) = ipv6.neighbors.get_mut(&message.target) else { return false };
-        if neighbor.advertised(now, chance, message, &timers) {
+        let before = neighbor.mac();
+        let is_new = neighbor.advertised(now, chance, message, &timers);
+        let after = neighbor.mac();
+        if is_new {
             self.pinger.resolved(now, message.target.into());
             self.share_resolved(now);
+        } else if let Some(mac) = after.filter(|_| before != after) {
+            self.follow_gateway(now, message.target.into(), mac);
         }
         true
     }
@@ -1151,13 +1181,11 @@ impl HostGroup {
         message: &RouterAdvertisement,
         out: &mut FrameQueue,
     ) {
+        if let Some(mac) = message.mac {
+            self.learn_ipv6(now, message.source, mac);
+        }
         let Some(ipv6) = &mut self.ipv6 else { return };
         ipv6.counted.nd.router_advertisements += 1;
-        if let (Some(mac), Some(neighbor)) = (message.mac, ipv6.neighbors.get_mut(&message.source))
-            && neighbor.learn(mac)
-        {
-            self.pinger.resolved(now, message.source.into());
-        }
         let changes = ipv6.list.advertise(now, message);
         for change in &changes {
             self.change_prefix(*change, now);
@@ -1401,6 +1429,13 @@ impl HostGroup {
 }
 
 impl Ipv6Hosts {
+    /// Ends the leases of the server that are over.
+    pub(super) fn expire_leases(&mut self, now: Nanos) {
+        if let Some(server) = &mut self.server {
+            server.expire(now);
+        }
+    }
+
     /// A step of a host's search for routers.
     fn search<T>(&mut self, host: u32, act: impl FnOnce(&mut RouterDiscovery) -> T) -> T {
         let discovery = &mut self.records[host as usize].discovery;

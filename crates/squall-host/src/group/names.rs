@@ -390,10 +390,11 @@ impl HostGroup {
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let MdnsRecords { ipv4, ipv6 } = self.name_records(host);
-        let is_ipv6 = to.is_some_and(|(_, address, _)| address.is_ipv6());
-        let source = match is_ipv6 {
-            true => ipv6.map(IpAddr::from),
-            false => ipv4.map(IpAddr::from).or(ipv6.map(IpAddr::from)),
+        let (ipv4, ipv6) = (ipv4.map(IpAddr::from), ipv6.map(IpAddr::from));
+        let source = match to {
+            Some((_, IpAddr::V4(_), _)) => ipv4,
+            Some((_, IpAddr::V6(_), _)) => ipv6,
+            None => ipv4.or(ipv6),
         };
         let Some(source) = source else { return };
         let group = mdns::group_of(source);
@@ -434,6 +435,15 @@ impl HostGroup {
             let event = mdns::read(datagram.payload, datagram.ports.0, own, is_probing, ttl);
             let to = (from, datagram.source, datagram.ports.0);
             let to = match event {
+                // A dual-stack querier also asks over a family of which the host has no address:
+                // IPv4, if its lease has ended.
+                Ok(
+                    MdnsEvent::Asked { unicast: true, is_probe: false, .. }
+                    | MdnsEvent::Legacy { .. },
+                ) if !records.has_family_of(datagram.source) => {
+                    *names.mdns.ignored.entry("no_address").or_default() += 1;
+                    continue;
+                }
                 Ok(
                     MdnsEvent::Asked { unicast: true, is_probe: false, .. }
                     | MdnsEvent::Legacy { .. },

@@ -10,10 +10,10 @@ use squall_units::{MacAddr, Nanos, mix};
 
 use super::{AT_ONCE, HostGroup};
 use crate::{
-    DhcpState, FrameQueue, PPP_IPV4, PPP_IPV6, PPPOE_DISCOVERY, PPPOE_SESSION, PppPhase,
-    PppoeClient, PppoeClientSettings, PppoeContext, PppoeEvent, PppoeFrame, PppoePacket,
+    DhcpState, FrameQueue, LogProtocol, PPP_IPV4, PPP_IPV6, PPPOE_DISCOVERY, PPPOE_SESSION,
+    PppPhase, PppoeClient, PppoeClientSettings, PppoeContext, PppoeEvent, PppoeFrame, PppoePacket,
     PppoeServer, PppoeServerContext, PppoeServerSettings, PppoeState, PppoeStep, echo_reply,
-    host::{IPV4, begin_frame},
+    host::{IPV4, IPV6, begin_frame},
     ppp_word,
 };
 
@@ -43,7 +43,8 @@ pub struct PppoeStatistics {
     /// Name servers that servers named, at most 16.
     pub name_servers: BTreeSet<Ipv4Addr>,
     /// From the first PADI of a client to the number of its session, and to its address; the
-    /// address of a server's session counts from the PADR.
+    /// address of a server's session counts from the PADR. Each attempt has a first PADI, and a
+    /// session that negotiates again counts from the loss of its address.
     pub session: Histogram,
     pub open: Histogram,
 }
@@ -193,7 +194,7 @@ impl HostGroup {
             match event {
                 PppoeEvent::Up(_) => self.became_usable(host, now),
                 PppoeEvent::Failed(reason) => {
-                    *self.counted.failed.entry(reason).or_default() += 1;
+                    self.note_failure(host, LogProtocol::Pppoe, reason);
                 }
                 _ => {}
             }
@@ -314,7 +315,7 @@ impl HostGroup {
         let mut reply = Vec::new();
         if is_own && echo_reply(packet, &mut reply) {
             self.counted.echo.answered += 1;
-            self.push((from, self.mac(host)), crate::host::IPV6, &reply, out);
+            self.push((from, self.mac(host)), IPV6, &reply, out);
         }
     }
 
@@ -327,6 +328,12 @@ impl HostGroup {
         packet: &[u8],
     ) -> Option<PppoeFrame> {
         let pppoe = self.pppoe.as_ref()?;
+        let protocol = match kind {
+            IPV4 => PPP_IPV4,
+            IPV6 => PPP_IPV6,
+            // There is no ARP in a session: a concentrator answers it on the link.
+            _ => return None,
+        };
         let (to, session) = match &pppoe.server {
             None => {
                 let host = self.host_of_mac(from)?;
@@ -337,7 +344,6 @@ impl HostGroup {
             }
             Some(server) => (to, server.link(to)?.1),
         };
-        let protocol = if kind == IPV4 { PPP_IPV4 } else { PPP_IPV6 };
         Some(PppoeFrame::session(to, session, protocol, packet))
     }
 

@@ -1,5 +1,5 @@
-//! Protocols of a group's hosts next to those for addresses: 802.1X, LLDP, CDP, DNS, memberships of multicast
-//! groups.
+//! Protocols of a group's hosts next to those for addresses: 802.1X, LLDP, CDP, DNS, memberships of
+//! multicast groups.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -279,7 +279,12 @@ impl Services {
     pub(super) fn querier(&self) -> QuerierStatistics {
         let groups = self.queriers.iter().map(|querier| querier.groups().count() as u64).sum();
         let other = self.queriers.iter().any(|querier| !querier.is_elected());
-        QuerierStatistics { groups, other, ..self.querier.clone() }
+        let mut all = QuerierStatistics { groups, other, ..self.querier.clone() };
+        let too_many: u64 = self.queriers.iter().map(|querier| querier.too_many).sum();
+        if too_many > 0 {
+            all.ignored.insert("too_many_groups", too_many);
+        }
+        all
     }
 
     pub(super) fn multicast(&self, full: bool) -> MulticastStatistics {
@@ -347,6 +352,14 @@ impl Services {
             None if is_reported(group) && !is_local(group) => self.multicast.unexpected += 1,
             None => {}
         }
+    }
+}
+
+/// The destination of an IP packet of IPv4 or IPv6.
+fn destination_of(packet: &[u8], family: usize) -> Option<IpAddr> {
+    match family {
+        0 => packet.get(16..20)?.first_chunk::<4>().map(|at| IpAddr::from(*at)),
+        _ => packet.get(24..40)?.first_chunk::<16>().map(|at| IpAddr::from(*at)),
     }
 }
 
@@ -442,7 +455,6 @@ impl HostGroup {
             for message in &messages {
                 *services.querier.sent.entry(message.word()).or_default() += 1;
             }
-            // A host whose address is not usable yet cannot query.
             any |= !messages.is_empty();
             for message in messages {
                 self.push_group_message(0, &message, family, out);
@@ -522,26 +534,43 @@ impl HostGroup {
             } else {
                 let to = group_mac(mld::destination(message).into());
                 begin_frame(octets, (to, mac), &self.settings.tags, IPV6);
-                mld::write(link_local(mac), message, octets);
+                mld::write(self.link_local_of(host), message, octets);
             }
         });
     }
 
-    /// Handles a message of IGMP or MLD for all hosts.
+    /// The link-local address of a host, also if the group has no IPv6.
+    fn link_local_of(&self, host: u32) -> Ipv6Addr {
+        self.ipv6_at(host, None).unwrap_or_else(|| link_local(self.mac(host)))
+    }
+
+    /// Whether an IP packet is for the host to whose MAC address it came, or, without such a host,
+    /// for all.
+    fn is_for(&self, host: Option<u32>, to: IpAddr) -> bool {
+        match (host, to) {
+            (None, to) => to.is_multicast(),
+            (Some(host), IpAddr::V4(to)) => to.is_multicast() || self.address(host) == Some(to),
+            (Some(host), IpAddr::V6(to)) => to.is_multicast() || self.uses_ipv6(host, to),
+        }
+    }
+
+    /// Handles a message of IGMP or MLD for the host to whose MAC address it came, or for all.
     pub(super) fn receive_group_message(
         &mut self,
         now: Nanos,
-        packet: &[u8],
-        family: usize,
+        host: Option<u32>,
+        (packet, family): (&[u8], usize),
         out: &mut FrameQueue,
     ) -> bool {
         let own = self.address(0).unwrap_or(Ipv4Addr::UNSPECIFIED);
-        let own = if family == 0 { own.into() } else { link_local(self.settings.mac).into() };
+        let own = if family == 0 { own.into() } else { self.link_local_of(0).into() };
+        let is_for = destination_of(packet, family).is_some_and(|to| self.is_for(host, to));
         let Some(services) = &mut self.services else { return false };
         let parsed = match family {
             0 => igmp::parse(packet).map(|(source, message)| (IpAddr::V4(source), message)),
             _ => mld::parse(packet).map(|(source, message)| (IpAddr::V6(source), message)),
         };
+        let parsed = parsed.and_then(|of| if is_for { Ok(of) } else { Err("wrong_destination") });
         let (source, message) = match parsed {
             Ok(parsed) => parsed,
             Err(reason) => {
@@ -558,7 +587,8 @@ impl HostGroup {
             let querier = &mut services.queriers[family];
             querier.receive(now, (source, own), &message, &settings[family]);
         }
-        for host in 0..self.next {
+        let hosts = host.map_or(0..self.next, |host| host..(host + 1).min(self.next));
+        for host in hosts {
             self.step_memberships(host, now, family, out, |all, cx, _| all.receive(cx, &message));
             self.schedule(host);
         }
@@ -575,12 +605,8 @@ impl HostGroup {
         }
         let Some((_, _, kind, packet)) = parse(frame, &self.settings.tags) else { return };
         let group = match kind {
-            IPV4 if !igmp::is_igmp(packet) => {
-                packet.get(16..20).and_then(|at| at.first_chunk::<4>()).map(|at| IpAddr::from(*at))
-            }
-            IPV6 if !mld::is_mld(packet) => {
-                packet.get(24..40).and_then(|at| at.first_chunk::<16>()).map(|at| IpAddr::from(*at))
-            }
+            IPV4 if !igmp::is_igmp(packet) => destination_of(packet, 0),
+            IPV6 if !mld::is_mld(packet) => destination_of(packet, 1),
             _ => None,
         };
         if let Some(group) = group.filter(IpAddr::is_multicast) {
@@ -773,7 +799,10 @@ impl HostGroup {
             self.states[before as usize] -= 1;
             self.states[DhcpState::Init as usize] += 1;
         }
-        if let Some(address) = self.hosts[host as usize].client.candidate() {
+        // DHCP gave it, or the host has chosen it.
+        if let Some(address) = self.candidate(host)
+            && self.addresses.get(&address) == Some(&host)
+        {
             self.addresses.remove(&address);
         }
         let record = &mut self.hosts[host as usize];
@@ -831,8 +860,9 @@ impl HostGroup {
         let supplicant = &mut services.records[host as usize].supplicant;
         let before = supplicant.state();
         let frame = supplicant.logoff();
+        let after = supplicant.state();
         services.auth_states[before as usize] -= 1;
-        services.auth_states[SupplicantState::LoggedOff as usize] += 1;
+        services.auth_states[after as usize] += 1;
         if let Some(frame) = frame {
             *services.auth.sent.entry("logoff").or_default() += 1;
             self.push_untagged(host, PAE_GROUP, EAPOL, &frame, out);

@@ -258,6 +258,120 @@ fn a_lease_ends_if_the_server_is_gone() {
     assert!((0..5).all(|host| link.groups[0].address(host).is_none()));
 }
 
+/// Delivers a reply of a server with this MAC address. Returns what the group sends.
+fn reply(group: &mut HostGroup, now: Nanos, from: MacAddr, message: &Message) -> FrameQueue {
+    let (mut out, mut frame) = (FrameQueue::default(), Vec::new());
+    begin_frame(&mut frame, (message.chaddr, from), &[], IPV4);
+    message.write([10, 0, 0, 9].into(), Ipv4Addr::BROADCAST, &[], &mut frame);
+    group.receive(now, (&frame, false), &mut out);
+    out
+}
+
+#[test]
+fn a_late_offer_of_another_server_does_not_change_where_the_release_goes() {
+    let mut link = Link::of([GroupSettings { release: true, ..dhcp(1) }, server(1)]);
+    link.run(Some(BEGIN + seconds(1.0)));
+    let (now, host) = (link.now, link.groups[0].mac(0));
+    let offer =
+        Message { server: Some([10, 0, 0, 9].into()), ..Message::new(Kind::Offer, 1, host) };
+    reply(&mut link.groups[0], now, MacAddr([4; 6]), &offer);
+    link.stop();
+    assert_eq!(link.messages().last().map(|sent| sent.2.kind), Some(Kind::Release));
+    let frame = link.sent_frames().pop().unwrap();
+    assert_eq!(frame[..6], link.groups[1].mac(0).0);
+}
+
+#[test]
+fn an_address_that_is_still_examined_is_given_back_at_the_end() {
+    let conflict = ConflictTimers::default();
+    let mut link = Link::of([GroupSettings { release: true, conflict, ..dhcp(3) }, server(3)]);
+    link.run(Some(BEGIN + seconds(0.1)));
+    assert_eq!((link.in_state(0, DhcpState::Checking), link.of_group(1).server.unwrap().1), (3, 3));
+    link.stop();
+    assert_eq!((link.of_group(0).sent["release"], link.of_group(1).server.unwrap().1), (3, 0));
+}
+
+#[test]
+fn a_lease_that_comes_after_the_release_of_its_host_is_given_back() {
+    let mut link = Link::of([GroupSettings { release: true, ..dhcp(1) }, server(1)]);
+    // The request is on its way.
+    link.run(Some(BEGIN + seconds(0.0025)));
+    link.stop();
+    let (.., request) = link.messages().pop().unwrap();
+    assert_eq!((request.kind, link.of_group(0).sent.get("release")), (Kind::Request, None));
+    let ack = Message {
+        yiaddr: [10, 0, 1, 0].into(),
+        lease: Some(1000),
+        server: request.server,
+        ..Message::new(Kind::Ack, request.xid, request.chaddr)
+    };
+    let now = link.now;
+    reply(&mut link.groups[0], now, MacAddr([4; 6]), &ack);
+    assert_eq!(link.of_group(0).sent.get("release"), Some(&1));
+    assert_eq!(link.in_state(0, DhcpState::Released), 1);
+}
+
+#[test]
+fn an_address_that_a_server_gives_to_two_hosts_is_a_conflict() {
+    for (conflict, declined, bound) in
+        [(ConflictTimers::SILENT, None, 2), (ConflictTimers::default(), Some(&1), 0)]
+    {
+        let mut group = HostGroup::new(GroupSettings { conflict, ..dhcp(2) }, BEGIN);
+        let mut out = FrameQueue::default();
+        group.advance(BEGIN, &mut out);
+        for kind in [Kind::Offer, Kind::Ack] {
+            let mut sent = Vec::new();
+            while let Some((frame, _)) = out.first() {
+                let datagram = Datagram::parse(&frame[14..], false).unwrap();
+                sent.push(Message::parse(datagram.payload).unwrap());
+                out.pop();
+            }
+            for message in sent {
+                let answer = Message {
+                    yiaddr: [10, 0, 1, 0].into(),
+                    lease: Some(1000),
+                    server: Some([10, 0, 0, 9].into()),
+                    ..Message::new(kind, message.xid, message.chaddr)
+                };
+                let mut queue = reply(&mut group, BEGIN, MacAddr([4; 6]), &answer);
+                while let Some((frame, due)) = queue.first() {
+                    out.push(due, |octets| octets.extend_from_slice(frame));
+                    queue.pop();
+                }
+            }
+        }
+        let counted = group.statistics(true);
+        assert_eq!((counted.arp.conflicts, counted.bound), (1, bound));
+        assert_eq!(counted.sent.get("decline"), declined);
+    }
+}
+
+#[test]
+fn truncated_packets_are_not_counted_as_wrong_checksums() {
+    let mut link = Link::of([dhcp(1), server(1)]);
+    link.run(None);
+    let mut frame = link.sent_frames().remove(0);
+    for reason in ["bad_checksum", "bad_packet"] {
+        frame[100] ^= 1;
+        link.groups[1].receive(link.now, (&frame, false), &mut FrameQueue::default());
+        assert_eq!(link.of_group(1).ignored.get(reason), Some(&1));
+        frame.truncate(200);
+    }
+}
+
+#[test]
+fn leases_of_clients_that_are_gone_end_without_a_message() {
+    let mut link = Link::of([server(5), dhcp(5)]);
+    link.run(None);
+    link.groups.pop();
+    let mut out = FrameQueue::default();
+    let server = &mut link.groups[0];
+    server.advance(BEGIN + seconds(900.0), &mut out);
+    assert_eq!(server.statistics(false).server.unwrap().1, 5);
+    server.advance(BEGIN + seconds(1001.0), &mut out);
+    assert_eq!(server.statistics(false).server.unwrap().1, 0);
+}
+
 #[test]
 fn hosts_answer_arp_and_echo_requests_for_their_addresses_alone() {
     let pings = PingSettings {
@@ -876,6 +990,47 @@ fn hosts_without_an_access_concentrator_fail() {
 }
 
 #[test]
+fn the_log_of_a_host_has_the_states_of_its_session_and_the_reason_of_its_failure() {
+    let clients = |count| GroupSettings { log: 100, ..pppoe(count) };
+    let events = |link: &Link| {
+        let of = link.groups[0].log().of(0);
+        of.map(|event| (event.protocol.word(), event.kind.word(), event.word, event.address))
+            .collect::<Vec<_>>()
+    };
+    let mut link = Link::of([clients(1)]);
+    link.run(None);
+    assert_eq!(link.groups[0].view(0, link.now).unwrap().failure, Some("no_pado"));
+    let selecting = ("pppoe", "state", "selecting", None);
+    assert_eq!(events(&link), [selecting, ("pppoe", "failed", "no_pado", None)]);
+    let mut link = Link::of([clients(1), concentrator(1)]);
+    link.run(None);
+    let address = link.groups[0].address(0).map(IpAddr::V4);
+    assert!(address.is_some());
+    let all = events(&link);
+    assert_eq!(all.first(), Some(&selecting));
+    assert_eq!(all.last(), Some(&("pppoe", "state", "bound", address)));
+}
+
+#[test]
+fn a_concentrator_answers_arp_outside_of_sessions() {
+    let mut link = Link::of([pppoe(1), concentrator(1)]);
+    link.run(None);
+    let client = Host { mac: link.groups[0].mac(0), ..Host::default() };
+    let question = Arp {
+        request: true,
+        sender_mac: client.mac,
+        sender: [10, 0, 9, 9].into(),
+        target_mac: MacAddr::default(),
+        target: [10, 0, 0, 1].into(),
+    };
+    let frame = client.frame(BROADCAST, ARP, &question.octets());
+    let (now, mut out) = (link.now, FrameQueue::default());
+    assert!(link.groups[1].receive(now, (&frame, false), &mut out));
+    let (answer, _) = out.first().unwrap();
+    assert_eq!((&answer[..6], &answer[12..14]), (&client.mac.0[..], &[8, 6][..]));
+}
+
+#[test]
 fn packets_with_the_address_of_another_session_are_not_answered() {
     let mut link = Link::of([pppoe(2), concentrator(2)]);
     link.run(None);
@@ -987,6 +1142,32 @@ fn a_querier_has_the_groups_that_hosts_join_and_forgets_those_that_they_leave() 
     let counted = seen(&link.groups[1]);
     assert_eq!((counted.joined, counted.left), (5000, 5000));
     assert!(link.groups[1].is_settled());
+}
+
+#[test]
+fn a_general_query_to_an_address_is_for_the_host_that_has_it() {
+    let mut link = Link::of([members(3, multicast(2))]);
+    link.run(Some(BEGIN + seconds(5.0)));
+    let query = crate::Query {
+        version: GroupVersion::Three,
+        max_response: seconds(1.0),
+        group: None,
+        sources: Vec::new(),
+        suppress: false,
+        robustness: 2,
+        interval: Some(seconds(125.0)),
+    };
+    let mut packet = Vec::new();
+    igmp::write([10, 0, 0, 1].into(), &crate::GroupMessage::Query(query), &mut packet);
+    for (to, answers, ignored) in [([10, 0, 5, 1], 1, None), ([10, 0, 5, 2], 0, Some(&1))] {
+        packet[16..20].copy_from_slice(&to);
+        let before = seen(&link.groups[0]).sent["v3_report"];
+        deliver(&mut link, &packet);
+        link.run(Some(link.now + seconds(2.0)));
+        let counted = seen(&link.groups[0]);
+        assert_eq!(counted.sent["v3_report"] - before, answers);
+        assert_eq!(counted.ignored.get("wrong_destination"), ignored);
+    }
 }
 
 #[test]
@@ -1188,6 +1369,64 @@ fn a_host_whose_port_is_closed_begins_again_when_it_is_open() {
 }
 
 #[test]
+fn a_host_whose_authentication_failed_has_failed_after_the_end_as_well() {
+    let period = SupplicantSettings {
+        start_period: seconds(1.0),
+        max_start: 1,
+        ..SupplicantSettings::default()
+    };
+    let protocols = ServiceSettings { auth: Some(period), ..ServiceSettings::default() };
+    for hosts in [dhcp(3), pppoe(3)] {
+        let settings = services(hosts, protocols.clone());
+        let mut link = Link::of([GroupSettings { release: true, ..settings }]);
+        link.run(None);
+        link.stop();
+        let counted = link.of_group(0);
+        assert_eq!(counted.failed, BTreeMap::from([("no_authenticator", 3)]));
+        assert_eq!(link.in_state(0, DhcpState::Failed), 3, "{:?}", counted.states);
+        let states = counted.auth.unwrap().states;
+        assert_eq!((count(&states, "failed"), count(&states, "logged_off")), (3, 0));
+    }
+}
+
+#[test]
+fn a_closed_port_leaves_no_address_that_a_host_has_chosen() {
+    let auth = Some(SupplicantSettings { held_period: seconds(1.0), ..Default::default() });
+    let protocols = ServiceSettings { auth, ..ServiceSettings::default() };
+    let mut group = HostGroup::new(services(chooses(1, 3), protocols), BEGIN);
+    let (mut out, mut now) = (FrameQueue::default(), BEGIN);
+    let mut pass = |group: &mut HostGroup, now: &mut Nanos| {
+        for _ in 0..20 {
+            *now = *now + seconds(0.5);
+            while group.advance(*now, &mut out) {}
+            while let Some((frame, _)) = out.first() {
+                let frame = frame.to_vec();
+                out.pop();
+                if frame[12..14] == [0x88, 0x8e]
+                    && let Some(answer) = authenticator(&frame, true)
+                {
+                    group.receive(*now, (&answer, false), &mut out);
+                }
+            }
+        }
+    };
+    pass(&mut group, &mut now);
+    let first = group.address(0).expect("an address");
+    let mut queue = FrameQueue::default();
+    for data in [&[1u8, 10, 0, 5, 1][..], &[4, 10, 0, 4]] {
+        let mut frame = group.mac(0).0.to_vec();
+        frame.extend([2, 0, 0, 9, 0, 9, 0x88, 0x8e, 2, 0, 0, data.len() as u8]);
+        frame.extend(data);
+        group.receive(now, (&frame, false), &mut queue);
+    }
+    assert_eq!((group.address(0), group.addresses.len()), (None, 0), "refused");
+    pass(&mut group, &mut now);
+    let second = group.address(0).expect("another address");
+    assert_eq!(group.addresses, HashMap::from([(second, 0)]));
+    assert_ne!(first, second);
+}
+
+#[test]
 fn bound_hosts_are_shared_with_the_mac_address_that_arp_found() {
     let mut link = Link::of([dhcp(100), server(100)]);
     let settings = link.groups[0].settings().clone();
@@ -1209,6 +1448,24 @@ fn bound_hosts_are_shared_with_the_mac_address_that_arp_found() {
     link.groups.pop();
     link.run(Some(BEGIN + seconds(1001.0)));
     assert_eq!((table.bound(), table.losses()), (0, 100));
+}
+
+#[test]
+fn shared_hosts_follow_a_gateway_that_announces_another_mac_address() {
+    let mut link = Link::of([dhcp(5), server(5)]);
+    let settings = link.groups[0].settings().clone();
+    let table = Arc::new(HostTable::new(5, (settings.mac, settings.mac_step), &[]));
+    link.groups[0] = HostGroup::new(settings, BEGIN).sharing(table.clone());
+    link.run(Some(BEGIN + seconds(1.0)));
+    let (now, gateway, mac) = (link.now, Ipv4Addr::new(10, 0, 0, 1), MacAddr([4; 6]));
+    let target_mac = MacAddr::default();
+    let arp = Arp { request: true, sender_mac: mac, sender: gateway, target_mac, target: gateway };
+    let mut frame = Vec::new();
+    begin_frame(&mut frame, (BROADCAST, mac), &[], ARP);
+    frame.extend(arp.octets());
+    link.groups[0].receive(now, (&frame, false), &mut FrameQueue::default());
+    assert!((0..5).all(|host| table.get(host).is_some_and(|host| host.next_hop == mac)));
+    assert_eq!(table.losses(), 0);
 }
 
 #[test]

@@ -310,6 +310,24 @@ fn markers_are_answered_and_own_pdus_of_a_loop_are_ignored() {
 }
 
 #[test]
+fn a_port_that_ends_keeps_its_states_for_the_report_and_does_nothing_more() {
+    let mut link = Link::started([FAST, FAST]);
+    link.run(seconds(110));
+    let before = link.ports[0];
+    link.ports[0].stop();
+    let after = link.ports[0];
+    assert_eq!(
+        (after.mux_state(), after.receive_state(), after.is_selected()),
+        (LacpMux::Distributing, LacpReceive::Current, true)
+    );
+    assert_eq!((after.ends(), after.due(), after.is_up()), (before.ends(), None, false));
+    let pdu = write(link.ports[1].ends().0, after.ends().0);
+    let step = link.ports[0].receive(seconds(111), &pdu, &link.settings[0]);
+    assert_eq!(step, LacpStep { ignored: Some("unexpected"), ..LacpStep::default() });
+    assert_eq!(link.ports[0].timer(seconds(300), &link.settings[0]), LacpStep::default());
+}
+
+#[test]
 fn the_words_of_a_state_are_those_of_its_bits() {
     let words: Vec<_> = state_words(ACTIVITY | SYNCHRONIZATION | EXPIRED).collect();
     assert_eq!(words, ["activity", "synchronization", "expired"]);

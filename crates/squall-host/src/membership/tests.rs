@@ -388,6 +388,18 @@ fn v3_sources_of_many_queries_do_not_fill_memory() {
 }
 
 #[test]
+fn v3_queries_that_change_nothing_do_not_fill_memory() {
+    let mut script = Script::new(GroupVersion::Three);
+    script.listen(GROUP, &SourceFilter::any());
+    for _ in 0..1000 {
+        script.query(GroupVersion::Three, 10.0, Some(GROUP), &[]);
+    }
+    // Each answer that comes before the others is an entry.
+    let answers = script.host.answers.len();
+    assert!(answers < 50, "{answers} pending answers");
+}
+
+#[test]
 fn v3_other_hosts_reports_suppress_nothing() {
     let mut script = Script::new(GroupVersion::Three);
     script.listen(GROUP, &SourceFilter::any());

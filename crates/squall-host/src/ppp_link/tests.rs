@@ -379,6 +379,30 @@ fn a_peer_that_never_asks_has_a_minute() {
 }
 
 #[test]
+fn a_negotiation_of_an_open_link_has_a_minute_too() {
+    let quiet = || PppSettings { echo: Nanos::ZERO, ..settings(PppAuth::None) };
+    for protocol in [LCP, IPCP] {
+        let mut pair = Pair::started(quiet(), quiet());
+        pair.now = seconds(200);
+        // A request that is not acceptable opens the negotiation, and none follows.
+        pair.step(0, |link, cx| link.receive(cx, protocol, &packet(1, 99, &[99, 2])));
+        while pair.now < seconds(259) {
+            let request = pair.queue.iter().find(|one| one.2[0] == 1).map(|one| one.2.clone());
+            pair.queue.clear();
+            if let Some(request) = request {
+                let ack = packet(2, request[1], &request[4..]);
+                pair.step(0, |link, cx| link.receive(cx, protocol, &ack));
+            }
+            pair.now = pair.now + seconds(1);
+            pair.step(0, |link, cx| link.timer(cx));
+        }
+        assert_eq!(pair.events[0], [PppEvent::Up, PppEvent::Down]);
+        pair.run(seconds(270), true);
+        assert_eq!(pair.events[0].last(), Some(&PppEvent::Ended("ppp_timeout")), "{protocol:x}");
+    }
+}
+
+#[test]
 fn a_peer_that_never_answers_ends_lcp_after_ten_requests() {
     let mut pair = Pair::new(settings(PppAuth::None), settings(PppAuth::None));
     pair.step(0, |link, cx| link.start(cx));
@@ -421,6 +445,9 @@ proptest! {
         pair.step(1, |link, cx| link.start(cx));
         pair.exchange();
         pair.run(seconds(300), false);
+        // A late request may have begun another negotiation, which has a minute.
+        (pair.loss, pair.repeats) = (0, 0);
+        pair.run(seconds(400), false);
         let ended = pair.events[0].iter().any(|event| matches!(event, PppEvent::Ended(_)));
         prop_assert!(ended || pair.links[0].is_up(), "{:?}", pair.links[0]);
         if loss == 0 && repeats == 0 {

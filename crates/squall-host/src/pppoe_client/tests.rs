@@ -280,7 +280,28 @@ fn a_session_that_the_server_ends_begins_again() {
     assert_eq!(script.client.state(), PppoeState::Open);
     assert!(script.events[1].contains(&PppoeEvent::Ended("replaced")), "the server's old session");
     assert_eq!(script.client.session(), (SERVER, 2));
+    // The times are those of the second attempt, without the pause before it.
+    let times = [PppoeEvent::Session(Nanos::ZERO), PppoeEvent::Up(Nanos::ZERO)];
+    assert!(script.events[0].ends_with(&times), "{:?}", script.events[0]);
     assert_eq!(script.server.sessions().collect::<Vec<_>>(), [(PppPhase::Network, true)]);
+}
+
+#[test]
+fn a_session_that_negotiates_again_has_the_time_of_that_negotiation() {
+    let mut script = Script::started(client(), server(10));
+    script.now = seconds(150);
+    let request = crate::PppPacket { code: 1, id: 200, data: &[] }.octets();
+    script.queue(false, vec![PppoeFrame::session(CLIENT, 1, crate::LCP, &request)]);
+    script.exchange();
+    assert_eq!(script.client.state(), PppoeState::Open);
+    for events in &script.events {
+        let all: Vec<_> = events
+            .iter()
+            .filter(|event| matches!(event, PppoeEvent::Up(_) | PppoeEvent::Down))
+            .collect();
+        let up = PppoeEvent::Up(Nanos::ZERO);
+        assert_eq!(all, [&up, &PppoeEvent::Down, &up]);
+    }
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn row(one: &Comparison) -> Vec<String> {
         (_, true) => "better",
         _ => "",
     };
-    let change = human::deviation(one.change);
+    let change = one.change.map_or_else(|| "new".into(), human::deviation);
     let [before, now] = [one.before, one.now].map(|value| format!("{value:.3}"));
     vec![one.name.clone(), before, now, change, one.unit.clone(), word.into()]
 }

@@ -76,7 +76,7 @@ mod tests {
             unit: "s".into(),
             before: 1.0,
             now: 5.0,
-            change: 4.0,
+            change: Some(4.0),
             regressed: true,
             improved: false,
         };

@@ -97,7 +97,7 @@ pub fn changes(comparisons: &[Comparison], color: bool) -> String {
             (_, true) => "better",
             _ => "",
         };
-        let change = if one.change.is_finite() { deviation(one.change) } else { "new".into() };
+        let change = one.change.map_or_else(|| "new".into(), deviation);
         let row = vec![one.name.clone(), number(one.before), number(one.now), change, word.into()];
         table.rows.push(row);
     }

@@ -76,11 +76,12 @@ fn of_size(
         return Ok(None);
     }
     let (mut tagged, mut means, mut all) = (Vec::new(), Vec::new(), None::<Delay>);
-    let mut not_kept = Vec::new();
+    let (mut missed, mut not_kept) = (0, Vec::new());
     for number in 1..=settings.latency_trials {
         let label = format!("latency, {} octets, {number}", found.size);
         let measured = bench.trial(trial(settings, rig, found, label))?;
         if !measured.kept() {
+            missed += 1;
             not_kept = measured.not_kept;
             continue;
         }
@@ -93,6 +94,7 @@ fn of_size(
         outcome.no_figure(what, "nothing passed", &not_kept);
         return Ok(None);
     };
+    outcome.partly_measured(what, (missed, settings.latency_trials), &not_kept);
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     all.mean = mean(&means);
     let spread = means.iter().fold(0.0_f64, |spread, one| spread.max((one - all.mean).abs()));

@@ -38,11 +38,12 @@ pub(super) fn latency(
     for one in found.iter().filter(|one| one.load > 0.0) {
         let (mut typical, mut worst) = (Sample::default(), Sample::default());
         let mut least = u64::MAX;
-        let mut not_kept = Vec::new();
+        let (mut missed, mut not_kept) = (0, Vec::new());
         for number in 1..=settings.repetitions {
             let label = format!("latency, {} octets, {number}", one.size);
             let measured = bench.trial(tagged_trial(settings, rig, one, label))?;
             if !measured.kept() {
+                missed += 1;
                 not_kept = measured.not_kept;
                 continue;
             }
@@ -55,11 +56,14 @@ pub(super) fn latency(
         let figures = [("typical_latency", &typical), ("worst_case_latency", &worst)];
         if !report(one, &figures, &mut table, outcome) {
             none("latency", one.size, &not_kept, outcome);
-        } else if least < LEAST_TAGGED {
+            continue;
+        }
+        let what = format!("latency at {} octets", one.size);
+        outcome.partly_measured(&what, (missed, settings.repetitions), &not_kept);
+        if least < LEAST_TAGGED {
             outcome.notes.push(format!(
-                "latency at {} octets: {least} tagged frames, where RFC 8219 asks for {LEAST_TAGGED}; \
-                 try a longer --latency-s",
-                one.size
+                "{what}: {least} tagged frames, where RFC 8219 asks for {LEAST_TAGGED}; try a \
+                 longer --latency-s"
             ));
         }
     }
@@ -117,13 +121,14 @@ pub(super) fn variation(
     let wants = |test| settings.tests.contains(&test);
     for one in found.iter().filter(|one| one.load > 0.0) {
         let mut pdvs = Sample::default();
-        let mut not_kept = Vec::new();
+        let (mut missed, mut not_kept) = (0, Vec::new());
         let mut ipdvs = [Sample::default(), Sample::default(), Sample::default()];
         for number in 1..=settings.repetitions {
             let label = format!("delay variation, {} octets, {number}", one.size);
             let trial = rig.trial(label, one.size, one.load, settings.trial_s);
             let measured = bench.trial(trial)?;
             if !measured.kept() {
+                missed += 1;
                 not_kept = measured.not_kept;
                 continue;
             }
@@ -140,6 +145,11 @@ pub(super) fn variation(
         let figures = [("ipdv.min", min), ("ipdv.median", median), ("ipdv.max", max)];
         if wants(Test::Ipdv) && !report(one, &figures, &mut ipdv, outcome) {
             none("IPDV", one.size, &not_kept, outcome);
+        }
+        // Without a trial that counts, the notes above have the reason.
+        if missed < settings.repetitions {
+            let what = format!("delay variation at {} octets", one.size);
+            outcome.partly_measured(what, (missed, settings.repetitions), &not_kept);
         }
     }
     outcome.tables.extend(

@@ -818,6 +818,12 @@ fn check_pppoe(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
         "has multicast groups, which sessions of PPPoE do not carry",
         "try a group of hosts without pppoe",
     );
+    let has_names = !group.resolve.is_empty() || !group.answers.is_empty() || group.mdns.is_some();
+    needs(
+        !is_server && has_names,
+        "has names of DNS, which sessions of PPPoE do not carry",
+        "try a group of hosts without pppoe",
+    );
     let has_no_text = group.identity.is_none() || group.password.is_none();
     needs(
         method != PppMethod::None && has_no_text,

@@ -957,7 +957,7 @@ fn host() -> impl Strategy<Value = HostGroup> {
     let numbers = (1u32..1000, any::<Option<u32>>(), any::<bool>(), any::<bool>());
     (addresses, ping, arp, numbers).prop_map(
         move |((ipv4, ipv6), ping, arp, (count, time, all, serves))| {
-            // Sessions carry no multicast groups.
+            // Sessions carry neither multicast groups nor DNS.
             let ipv4 = if all && ipv4 == HostAddress::Pppoe { HostAddress::Dhcp } else { ipv4 };
             let static6 = matches!(ipv6, Some(HostIpv6::Static { .. }));
             let serves6 = serves && static6;

@@ -29,6 +29,27 @@ fn assert_contains(found: &str, expected: &str) {
 }
 
 #[test]
+fn sessions_of_pppoe_carry_neither_groups_nor_names() {
+    let host = "[[host]]\nport = \"A\"\npppoe = \"none\"\n";
+    let hint = "try a group of hosts without pppoe";
+    for (more, what) in [
+        ("join = \"239.1.0.1\"", "has multicast groups, which sessions of PPPoE do not carry"),
+        ("resolve = \"www.example\"", "has names of DNS, which sessions of PPPoE do not carry"),
+        ("answers = \"www.example=10.0.0.9\"", "has names of DNS, which sessions"),
+        ("mdns = \"host-{}\"", "has names of DNS, which sessions of PPPoE do not carry"),
+    ] {
+        let found = mistakes(&format!("{HEAD}{host}{more}\n"), Format::Toml);
+        assert_contains(&found, what);
+        assert_contains(&found, hint);
+    }
+    // A concentrator answers names on its link.
+    let server = "ipv4 = \"10.0.0.1/16\"\nserve = \"10.0.1.0-10.0.1.9\"\nmdns = \"ac\"\n";
+    let text = format!("{HEAD}{host}{server}");
+    let read = Profile::parse_with(&text, "load.toml", Format::Toml, &no_files);
+    assert!(read.is_ok(), "{}", read.unwrap_err());
+}
+
+#[test]
 fn options_of_a_run_are_read_with_their_places() {
     let run = |lines: &str| mistakes(&format!("[run]\n{lines}{HEAD}{STREAM}"), Format::Toml);
     let found = run("cores = 0\nlingr = 1\nseed = 7\nmult = \"quick\"\ncpus = [3, 2]\n");

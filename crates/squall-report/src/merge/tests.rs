@@ -82,6 +82,15 @@ fn frames_of_all_senders_at_one_receiver_show_the_loss() {
 }
 
 #[test]
+fn more_duplicates_than_frames_are_no_overflow() {
+    // Reports are files, and may have any figures.
+    let rx = StreamRx { packets: 2, duplicates: 3, ..StreamRx::default() };
+    let mut stream = StreamReport { rx: Some(rx), ..StreamReport::default() };
+    stream.merge(&StreamReport { tx_packets: 8, ..StreamReport::default() });
+    assert_eq!(stream.rx.unwrap().lost, 8);
+}
+
+#[test]
 fn ranges_of_nodes_that_share_a_port_are_one_range_with_unknown_losses() {
     let rx = |port: &str, packets, first, end| {
         let port: String = port.into();

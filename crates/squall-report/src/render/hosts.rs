@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::human;
-use super::table::{Style, printable, wrap};
+use super::table::{Style, indented, printable};
 use crate::report::{
     Distribution, Report,
     hosts::{
@@ -41,12 +41,13 @@ pub(super) fn line(groups: &[HostsReport]) -> Option<String> {
 }
 
 fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
-    // Groups without a name are called "hosts", "hosts 1" and so on.
+    // Groups without a name are called "hosts 1", "hosts 2" and so on, that of `squall hosts` is
+    // called "hosts".
     let name = printable(&group.name);
     let name = if name.starts_with("hosts") { name } else { format!("hosts {name}") };
     let title = format!("{name} on {}", printable(&group.port));
     let mut lines = vec![Style::Bold.paint(&title, color)];
-    let mut line = |text: String| lines.extend(wrap(&format!("  {text}"), width, 4));
+    let mut line = |text: String| lines.extend(indented(&text, width));
     let failed: u64 = group.failed.values().sum();
     let started = human::count(group.started);
     let mut head = format!("{started} of {} started", human::count(group.hosts));
@@ -352,7 +353,8 @@ fn lldp(of: &HostLldpReport) -> Vec<String> {
         let system = if system.is_empty() { "neighbor".into() } else { system };
         format!("{system}, chassis {chassis}, port {port}")
     });
-    speaker("LLDP", [of.sent, of.shutdowns, of.received, of.aged, of.ended], neighbors)
+    let found = of.neighbors_found();
+    speaker("LLDP", [of.sent, of.shutdowns, of.received, of.aged, of.ended], found, neighbors)
 }
 
 fn cdp(of: &HostCdpReport) -> Vec<String> {
@@ -362,14 +364,16 @@ fn cdp(of: &HostCdpReport) -> Vec<String> {
         let [device, port, platform] = texts;
         format!("{device}, port {port}, platform {platform}")
     });
-    speaker("CDP", [of.sent, of.shutdowns, of.received, of.aged, of.ended], neighbors)
+    let found = of.neighbors_found();
+    speaker("CDP", [of.sent, of.shutdowns, of.received, of.aged, of.ended], found, neighbors)
 }
 
-/// Lines of a protocol that announces hosts and lists their neighbors.
+/// Lines of a protocol that announces hosts and lists some of the `found` neighbors.
 fn speaker(
     protocol: &str,
     [sent, shutdowns, received, aged, ended]: [u64; 5],
-    neighbors: impl ExactSizeIterator<Item = String>,
+    found: u64,
+    neighbors: impl Iterator<Item = String>,
 ) -> Vec<String> {
     let figures = counted(&[
         ("sent", sent),
@@ -378,11 +382,11 @@ fn speaker(
         ("neighbors aged", aged),
         ("neighbors ended", ended),
     ]);
-    let more = neighbors.len().saturating_sub(SHOWN);
+    let more = found.saturating_sub(SHOWN as u64);
     let shown = neighbors.take(SHOWN).map(|neighbor| format!("{protocol}: {neighbor}"));
     let mut lines: Vec<_> = [format!("{protocol}: {figures}")].into_iter().chain(shown).collect();
     if more > 0 {
-        lines.push(format!("{protocol}: {} more neighbors", human::count(more as u64)));
+        lines.push(format!("{protocol}: {} more neighbors", human::count(more)));
     }
     lines
 }
@@ -451,6 +455,7 @@ mod tests {
         };
         let lines = one(&group, 100, false);
         assert_eq!(lines[0], "hosts subscribers on A");
+        assert!(lines[1].starts_with("  1,000 of 1,000 started"), "{lines:?}");
         let fixed = HostsReport { name: "hosts 2".into(), sent: [].into(), ..group };
         let fixed = one(&fixed, 100, false);
         assert_eq!(fixed[0], "hosts 2 on A");
@@ -460,5 +465,14 @@ mod tests {
             "{lines:?}"
         );
         assert!(lines.iter().any(|line| line.contains("request 990; 40 repeated")), "{lines:?}");
+    }
+
+    #[test]
+    fn neighbors_that_are_not_shown_are_counted_even_if_the_report_does_not_list_them() {
+        let neighbors = vec![Default::default(); 1000];
+        let of = HostLldpReport { neighbors, neighbor_count: 4096, ..HostLldpReport::default() };
+        let lines = lldp(&of);
+        assert_eq!(lines.len(), 1 + SHOWN + 1, "{lines:?}");
+        assert_eq!(lines.last().unwrap(), "LLDP: 4,086 more neighbors");
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use squall_units::median_high;
 
 use super::{
-    flow_page, human,
+    flow_page, host_page, human,
     page::{self, Page, escape, notes, table, tiles},
     text,
 };
@@ -43,6 +43,8 @@ pub fn html(report: &Report) -> String {
     if let Some(flows) = report.received_flows.as_ref().filter(|flows| !flows.flows.is_empty()) {
         flow_page::markup(flows, markup);
     }
+    host_page::hosts(report, markup);
+    host_page::routers(report, markup);
     *markup += include_str!("assets/body.html");
     page.footer(&[
         &format!("Squall {}", report.squall_version),

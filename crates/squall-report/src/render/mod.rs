@@ -7,6 +7,7 @@ mod attack;
 pub mod columns;
 mod flow_page;
 mod flows;
+mod host_page;
 mod hosts;
 mod html;
 pub mod human;

@@ -1,7 +1,7 @@
 //! Routers in the summary.
 
 use super::human;
-use super::table::{Style, printable, wrap};
+use super::table::{Style, indented, printable};
 use crate::report::{
     Report,
     routers::{RouterProtocolReport, RouterReport},
@@ -30,7 +30,7 @@ fn one(router: &RouterReport, width: usize, color: bool) -> Vec<String> {
     let name = if name.starts_with("router") { name } else { format!("router {name}") };
     let title = format!("{name} on {}, by {}", printable(&router.port), router.daemon);
     let mut lines = vec![Style::Bold.paint(&title, color)];
-    let mut line = |text: String| lines.extend(wrap(&format!("  {text}"), width, 4));
+    let mut line = |text: String| lines.extend(indented(&text, width));
     let (sent, received) = (human::count(router.sent), human::count(router.received));
     let mut head = format!("{sent} frames sent, {received} received");
     if router.dropped > 0 {
@@ -55,7 +55,9 @@ fn of_protocol(protocol: &RouterProtocolReport) -> String {
     };
     let mut text = format!("{}{with}: {}", printable(&protocol.name), printable(&protocol.state));
     if let Some(after) = protocol.up_after_s {
-        text += &format!(" after {}", human::seconds(after));
+        // The state of a session that went down again did not begin at this time.
+        let what = if protocol.up { " after" } else { ", first up after" };
+        text += &format!("{what} {}", human::seconds(after));
     }
     if protocol.kind != "BFD" {
         let (learnt, announced) =
@@ -66,4 +68,24 @@ fn of_protocol(protocol: &RouterProtocolReport) -> String {
         text += &format!(" ({})", printable(&protocol.error));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_session_that_fell_is_not_that_of_its_state() {
+        let mut protocol = RouterProtocolReport {
+            name: "bgp1".into(),
+            kind: "BGP".into(),
+            state: "Established".into(),
+            up: true,
+            up_after_s: Some(1.5),
+            ..RouterProtocolReport::default()
+        };
+        assert!(of_protocol(&protocol).starts_with("bgp1: Established after 1.50 s, "));
+        (protocol.up, protocol.state) = (false, "ended".into());
+        assert!(of_protocol(&protocol).starts_with("bgp1: ended, first up after 1.50 s, "));
+    }
 }

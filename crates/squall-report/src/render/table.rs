@@ -296,6 +296,13 @@ pub fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
     lines
 }
 
+/// Breaks the text of a section as [`wrap`] does, with all lines indented below the title of the
+/// section.
+pub(super) fn indented(text: &str, width: usize) -> Vec<String> {
+    let lines = wrap(text, width.saturating_sub(2), 2).into_iter();
+    lines.map(|line| format!("  {line}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -350,5 +357,11 @@ mod tests {
         assert!(lines.iter().all(|l| l.width() <= 20), "{lines:?}");
         assert_eq!(lines[0], "note: some words and");
         assert_eq!(lines.concat().matches('x').count(), 50);
+    }
+
+    #[test]
+    fn lines_of_a_section_are_indented_and_keep_to_the_width() {
+        let lines = indented("a line of a section that is long", 20);
+        assert_eq!(lines, ["  a line of a", "    section that is", "    long"]);
     }
 }

@@ -35,7 +35,7 @@ use super::{
     CaptureReport, Distribution, ReceivedFlowReport, Report, SequenceReport, StreamReport,
     StreamRx,
     flows::{FlowsReport, RoleReport},
-    hosts::HostsReport,
+    hosts::{HostCdpReport, HostLldpReport, HostsReport},
 };
 
 /// A parsed criterion.
@@ -466,9 +466,13 @@ const HOSTS_TERMS: &[(&str, Kind, &str)] = &[
     ("hosts.bound_rate", Kind::Cps, "addresses per second, from the first start to the last one"),
     ("hosts.failed", Kind::Count, "hosts that failed, for any reason"),
     ("hosts.failed_ratio", Kind::Share, "hosts.failed / hosts.started"),
-    ("hosts.retransmissions", Kind::Count, "messages of DHCP that were repeated"),
-    ("hosts.expired", Kind::Count, "leases that ended"),
-    ("hosts.ignored", Kind::Count, "messages that were ignored, for any reason"),
+    ("hosts.retransmissions", Kind::Count, "messages of DHCP and DHCPv6 that were repeated"),
+    ("hosts.expired", Kind::Count, "leases that ended, of DHCP and DHCPv6"),
+    (
+        "hosts.ignored",
+        Kind::Count,
+        "messages of DHCP, DHCPv6 and neighbor discovery that were ignored, for any reason",
+    ),
     ("hosts.conflicts", Kind::Count, "addresses that were given up: another host had them"),
     ("hosts.echo_lost", Kind::Count, "echo requests without a reply"),
     ("hosts.dns_nxdomain", Kind::Count, "names that do not exist, of those that hosts asked for"),
@@ -907,20 +911,31 @@ fn template_value(name: &str, role: &RoleReport) -> Option<f64> {
 
 fn hosts_value(name: &str, group: &HostsReport) -> Option<f64> {
     let count = |n: u64| Some(n as f64);
-    let failed = || group.failed.values().sum::<u64>();
+    let ipv6 = group.ipv6.as_ref();
+    let dhcp6 = ipv6.and_then(|of| of.dhcp.as_ref());
+    // Hosts with both families count by their IPv4, as everywhere.
+    let only_ipv6 = ipv6.filter(|_| group.states.is_empty());
     match name {
         "hosts.started" => count(group.started),
         "hosts.bound" => {
-            let with_address = ["bound", "renewing", "rebinding"];
-            count(with_address.iter().filter_map(|state| group.states.get(*state)).sum())
+            let states = only_ipv6.map_or(&group.states, |of| &of.states);
+            let with_address = ["bound", "renewing", "rebinding", "deprecated"];
+            count(with_address.iter().filter_map(|state| states.get(*state)).sum())
         }
-        "hosts.bound_rate" => group.bound_rate,
-        "hosts.failed" => count(failed()),
-        "hosts.failed_ratio" => (group.started > 0).then(|| failed() as f64 / group.started as f64),
-        "hosts.retransmissions" => count(group.retransmissions),
-        "hosts.expired" => count(group.expired),
-        "hosts.ignored" => count(group.ignored.values().sum()),
-        "hosts.conflicts" => count(group.arp.conflicts),
+        "hosts.bound_rate" => group.bound_rate.or(only_ipv6.and_then(|of| of.address_rate)),
+        "hosts.failed" => count(failed_hosts(group)),
+        "hosts.failed_ratio" => {
+            (group.started > 0).then(|| failed_hosts(group) as f64 / group.started as f64)
+        }
+        "hosts.retransmissions" => {
+            count(group.retransmissions + dhcp6.map_or(0, |of| of.retransmissions))
+        }
+        "hosts.expired" => count(group.expired + dhcp6.map_or(0, |of| of.expired)),
+        "hosts.ignored" => {
+            let reasons = [Some(&group.ignored), ipv6.map(|of| &of.ignored)];
+            count(reasons.into_iter().flatten().flat_map(|of| of.values()).sum())
+        }
+        "hosts.conflicts" => count(group.arp.conflicts + ipv6.map_or(0, |of| of.nd.duplicates)),
         "hosts.echo_lost" => count(group.echo.lost),
         "hosts.dns_nxdomain" => count(group.dns.as_ref()?.nxdomain),
         "hosts.dns_failed" => {
@@ -929,8 +944,8 @@ fn hosts_value(name: &str, group: &HostsReport) -> Option<f64> {
         }
         "hosts.dns_timeouts" => count(group.dns.as_ref()?.timeouts),
         "hosts.neighbors" => {
-            let lldp = group.lldp.as_ref().map(|of| of.neighbors.len());
-            let cdp = group.cdp.as_ref().map(|of| of.neighbors.len());
+            let lldp = group.lldp.as_ref().map(HostLldpReport::neighbors_found);
+            let cdp = group.cdp.as_ref().map(HostCdpReport::neighbors_found);
             (lldp.is_some() || cdp.is_some()).then(|| (lldp.unwrap_or(0) + cdp.unwrap_or(0)) as f64)
         }
         "hosts.unconfirmed" => {
@@ -943,6 +958,19 @@ fn hosts_value(name: &str, group: &HostsReport) -> Option<f64> {
         "hosts.sessions_opened" => count(group.pppoe.as_ref()?.opened),
         "hosts.sessions_ended" => count(group.pppoe.as_ref()?.ended.values().sum()),
         _ => unreachable!("{name} is in HOSTS_TERMS and has no value"),
+    }
+}
+
+/// Hosts of a group that failed, at least.
+fn failed_hosts(group: &HostsReport) -> u64 {
+    let ipv4: u64 = group.failed.values().sum();
+    let ipv6: u64 = group.ipv6.iter().flat_map(|of| of.failed.values()).sum();
+    if group.states.is_empty() {
+        // Only hosts that were authenticated begin with IPv6, so none is in both.
+        ipv4 + ipv6
+    } else {
+        // A host with both families may have failed over each.
+        ipv4.max(ipv6)
     }
 }
 
@@ -1434,7 +1462,10 @@ fn nearest(word: &str, name: Option<&str>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{PortReport, Verdict};
+    use crate::report::{
+        PortReport, Verdict,
+        hosts::{HostDhcp6Report, HostIpv6Report, HostNdReport},
+    };
 
     fn stream(name: &str, tx: u64, lost: u64, p99: u64) -> StreamReport {
         let latency = Distribution {
@@ -1915,5 +1946,61 @@ mod tests {
         assert_eq!(check("hosts.failed > 99 or failed > 9").len(), 2, "a template's, too");
         assert!(check("echo_rtt.max > 1 s")[0].contains("no hosts measured it"));
         assert!(check("subscriber.hosts.failed > 0")[0].contains("the nearest: \"subscribers\""));
+    }
+
+    #[test]
+    fn terms_of_hosts_count_what_is_of_ipv6() {
+        let dhcp = HostDhcp6Report { retransmissions: 40, expired: 5, ..Default::default() };
+        let ipv6 = HostIpv6Report {
+            states: [("bound".into(), 70), ("deprecated".into(), 9), ("failed".into(), 21)].into(),
+            failed: [("no_advertise".into(), 20), ("no_router".into(), 1)].into(),
+            address_rate: Some(250.0),
+            ignored: [("wrong_xid".into(), 3)].into(),
+            nd: HostNdReport { duplicates: 2, ..Default::default() },
+            dhcp: Some(dhcp),
+            ..Default::default()
+        };
+        let only = HostsReport {
+            started: 100,
+            failed: [("rejected".into(), 4)].into(),
+            ignored: [("truncated".into(), 1)].into(),
+            ipv6: Some(ipv6),
+            ..HostsReport::default()
+        };
+        for (name, value) in [
+            ("hosts.bound", 79.0),
+            ("hosts.bound_rate", 250.0),
+            ("hosts.failed", 25.0),
+            ("hosts.failed_ratio", 0.25),
+            ("hosts.retransmissions", 40.0),
+            ("hosts.expired", 5.0),
+            ("hosts.ignored", 4.0),
+            ("hosts.conflicts", 2.0),
+        ] {
+            assert_eq!(hosts_value(name, &only), Some(value), "{name}");
+        }
+        // All hosts have both families, and a host may have failed over each.
+        let both = HostsReport {
+            states: [("bound".into(), 90), ("failed".into(), 10)].into(),
+            failed: [("no_offer".into(), 10)].into(),
+            bound_rate: Some(500.0),
+            ..only
+        };
+        for (name, value) in
+            [("hosts.bound", 90.0), ("hosts.bound_rate", 500.0), ("hosts.failed", 21.0)]
+        {
+            assert_eq!(hosts_value(name, &both), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn neighbors_that_the_report_does_not_list_count() {
+        let listed = vec![Default::default(); 2];
+        let lldp = HostLldpReport { neighbors: listed, neighbor_count: 4096, ..Default::default() };
+        // A report of an older version has only the list.
+        let cdp = HostCdpReport { neighbors: vec![Default::default(); 3], ..Default::default() };
+        let group = HostsReport { lldp: Some(lldp), cdp: Some(cdp), ..HostsReport::default() };
+        assert_eq!(hosts_value("hosts.neighbors", &group), Some(4099.0));
+        assert_eq!(hosts_value("hosts.neighbors", &HostsReport::default()), None);
     }
 }

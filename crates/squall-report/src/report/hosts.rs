@@ -277,8 +277,10 @@ pub struct HostLldpReport {
     pub received: u64,
     /// Received announcements that were ignored, by reason.
     pub ignored: BTreeMap<String, u64>,
-    /// Neighbors at the end, at most 1000.
+    /// Neighbors at the end, at most 1000, and the number of all.
     pub neighbors: Vec<LldpNeighborReport>,
+    #[serde(default)]
+    pub neighbor_count: u64,
     /// Neighbors whose time to live ended, and neighbors that announced their end.
     pub aged: u64,
     pub ended: u64,
@@ -302,8 +304,10 @@ pub struct HostCdpReport {
     pub received: u64,
     /// Received announcements that were ignored, by reason.
     pub ignored: BTreeMap<String, u64>,
-    /// Neighbors at the end, at most 1000.
+    /// Neighbors at the end, at most 1000, and the number of all.
     pub neighbors: Vec<CdpNeighborReport>,
+    #[serde(default)]
+    pub neighbor_count: u64,
     /// Neighbors whose time to live ended, and neighbors that announced their end.
     pub aged: u64,
     pub ended: u64,
@@ -474,6 +478,21 @@ pub struct LacpPortReport {
     /// Bits that are set: `activity`, `short_timeout`, `aggregation`, `synchronization`, `collecting`,
     /// `distributing`, `defaulted`, `expired`.
     pub state: Vec<String>,
+}
+
+impl HostLldpReport {
+    /// Neighbors at the end, also those that are not listed.
+    pub fn neighbors_found(&self) -> u64 {
+        // Reports of older versions have no count.
+        self.neighbor_count.max(self.neighbors.len() as u64)
+    }
+}
+
+impl HostCdpReport {
+    /// Neighbors at the end, also those that are not listed.
+    pub fn neighbors_found(&self) -> u64 {
+        self.neighbor_count.max(self.neighbors.len() as u64)
+    }
 }
 
 impl HostsReport {

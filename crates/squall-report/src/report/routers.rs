@@ -21,7 +21,7 @@ pub struct RouterReport {
     pub protocols: Vec<RouterProtocolReport>,
     /// How often sessions that were up went down.
     pub downs: u64,
-    /// Why the daemon or its link ended before the run; `null`: it did not.
+    /// Why the daemon or its link ended before the end of the run; `null`: it did not.
     pub failed: Option<String>,
     /// CPU time of the daemon, seconds, and its peak memory, octets.
     pub cpu_s: f64,
@@ -35,7 +35,8 @@ pub struct RouterProtocolReport {
     pub name: String,
     /// `BGP`, `OSPF`, `RIP`, `RIPng`, `BFD`.
     pub kind: String,
-    /// The daemon's word for its state: `Established`, `Running`, `Alone`.
+    /// The daemon's word for its state (`Established`, `Running`, `Alone`), or `ended` with the
+    /// daemon.
     pub state: String,
     /// BGP: the session is established. OSPF: it has neighbors. RIP and BFD: it runs.
     pub up: bool,

@@ -30,7 +30,8 @@ pub fn routes() -> Routes {
 #[derive(Deserialize, JsonSchema)]
 struct HostsQuery {
     /// Terms that must all match: `state=bound address=10.0.1.0/24`. Keys are `state`, `group`,
-    /// `number`, `mac`, `address` and `failure`; a text without a key may be in any of them.
+    /// `number`, `mac`, `address` and `failure`; a text without a key may be in any of them. A value
+    /// with spaces is in quotes: `group="hosts 1"`.
     #[serde(default)]
     filter: String,
     /// Number of matching hosts to skip.
@@ -57,7 +58,11 @@ async fn hosts(
             let detail = Detail { line: 1, column: 1, path: "filter".into(), message };
             Refusal::bad_request("bad_filter", text).with(vec![detail])
         })?;
-        let limit = query.limit.unwrap_or(HOST_ROWS).clamp(1, MAX_HOST_ROWS);
+        let limit = query.limit.unwrap_or(HOST_ROWS);
+        if !(1..=MAX_HOST_ROWS).contains(&limit) {
+            let text = format!("limit = {limit}: expected 1 to {MAX_HOST_ROWS}");
+            return Err(Refusal::bad_request("bad_query", text));
+        }
         let question = HostQuestion { filter, offset: query.offset, limit };
         live(&service, &id)?.hosts(&question).map(Json)
     })

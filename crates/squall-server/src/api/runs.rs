@@ -494,11 +494,15 @@ async fn start(
             ));
         }
         let profile = &session.profile;
-        if new.pause_s.is_some() && !(profile.flows.is_none() && profile.attacks.is_empty()) {
+        let sends_on = profile.flows.is_some()
+            || !profile.attacks.is_empty()
+            || !profile.hosts.is_empty()
+            || !profile.routers.is_empty();
+        if new.pause_s.is_some() && sends_on {
             return Err(bad(
-                "flows and attacks cannot be paused while their lease has expired: open \
-                            connections send until they end\n  try without pause_s (--on-loss end \
-                            or continue)",
+                "flows, attacks, hosts and routers cannot be paused while their lease has expired: \
+                 open connections and hosts send on\n  try without pause_s (--on-loss end or \
+                 continue)",
             ));
         }
         let asked = Ownership {

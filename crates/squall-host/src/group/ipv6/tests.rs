@@ -12,7 +12,10 @@ use super::{
     },
     *,
 };
-use crate::{HostTable, PrefixInformation};
+use crate::{
+    Association, GroupVersion, HostTable, Kind6, Lease6, MembershipTimers, MulticastSettings,
+    PrefixInformation, ServiceSettings, SourceFilter, mld,
+};
 
 fn ipv6(count: u32, third: u8, addressing: Ipv6Addressing) -> GroupSettings {
     let ipv6 = Ipv6Settings {
@@ -372,6 +375,80 @@ fn a_release_that_is_lost_is_repeated() {
     assert_eq!(in_state(&link, Ipv6State::Released), 3);
 }
 
+/// Delivers a reply to the last Solicit of a host, with a rapid commit: this address is its lease.
+fn give(link: &mut Link, host: u32, address: &str) {
+    let (mac, own) = (link.groups[0].mac(host), link.groups[0].ipv6_at(host, None).unwrap());
+    let read = |frame: &Vec<u8>| {
+        let packet = frame.get(14..).filter(|_| frame[6..12] == mac.0)?;
+        Message6::parse(Datagram6::parse(packet, false)?.payload).ok()
+    };
+    let solicit = link.sent_frames().iter().rev().find_map(read).expect("the host has asked");
+    assert_eq!(solicit.kind, Kind6::Solicit);
+    let address = address.parse().unwrap();
+    let lease = Lease6 { address, length: 128, preferred: 800, valid: 1000 };
+    let association = Association { id: 1, leases: vec![lease], ..Association::default() };
+    let reply = Message6 {
+        client: solicit.client,
+        server: Some(crate::duid_of(MacAddr([4; 6]))),
+        rapid_commit: true,
+        addresses: Some(association),
+        ..Message6::new(Kind6::Reply, solicit.xid)
+    };
+    let mut frame = Vec::new();
+    begin_frame(&mut frame, (mac, MacAddr([4; 6])), &[], IPV6);
+    reply.write("fe80::4".parse().unwrap(), own, &mut frame);
+    let now = link.now;
+    link.groups[0].receive(now, (&frame, false), &mut FrameQueue::default());
+}
+
+#[test]
+fn leases_that_come_after_the_release_of_their_host_are_given_back() {
+    let dhcp = Dhcp6Settings { rapid_commit: true, ..first_offer() };
+    let mut link = Link::of([GroupSettings { release: true, ..clients(1, dhcp) }]);
+    link.run(Some(BEGIN + seconds(5.0)));
+    link.stop();
+    assert_eq!(of(&link, 0).dhcp.unwrap().sent.get("release"), None);
+    give(&mut link, 0, "2001:db8::1:0");
+    assert_eq!(of(&link, 0).dhcp.unwrap().sent.get("release"), Some(&1));
+}
+
+#[test]
+fn leases_that_are_still_examined_are_given_back_at_the_end() {
+    let group = GroupSettings { release: true, ..clients(1, first_offer()) };
+    let mut link = Link::of([group, server(1)]);
+    // The examination takes a second.
+    for _ in 0..20 {
+        let until = link.now + seconds(0.5);
+        if in_state(&link, Ipv6State::Checking) == 0 {
+            link.run(Some(until));
+        }
+    }
+    assert_eq!(in_state(&link, Ipv6State::Checking), 1);
+    link.stop();
+    assert_eq!(of(&link, 0).dhcp.unwrap().sent["release"], 1);
+    assert_eq!(of(&link, 1).server.unwrap().1, 0);
+}
+
+#[test]
+fn an_address_that_a_server_gives_to_two_hosts_is_a_duplicate() {
+    let dhcp = Dhcp6Settings { rapid_commit: true, ..first_offer() };
+    let mut link = Link::of([clients(2, dhcp)]);
+    link.run(Some(BEGIN + seconds(5.0)));
+    give(&mut link, 0, "2001:db8::1:0");
+    assert_eq!(of(&link, 0).nd.duplicates, 0);
+    give(&mut link, 1, "2001:db8::1:0");
+    assert_eq!(of(&link, 0).nd.duplicates, 1);
+}
+
+#[test]
+fn bindings_of_clients_that_are_gone_end_without_a_message() {
+    let mut link = Link::of([server(4), clients(4, first_offer())]);
+    link.run(None);
+    link.groups.pop();
+    link.groups[0].advance(BEGIN + seconds(1010.0), &mut FrameQueue::default());
+    assert_eq!(of(&link, 0).server.unwrap().1, 0);
+}
+
 #[test]
 fn after_a_failure_of_the_link_leases_are_confirmed_or_kept() {
     let dhcp = Dhcp6Settings { flap: Some(seconds(60.0)), ..first_offer() };
@@ -530,6 +607,70 @@ fn hosts_are_shared_with_the_router_that_advertised_itself_until_their_prefix_en
     link.groups.pop();
     link.run(Some(BEGIN + seconds(300.0)));
     assert_eq!((table.bound(), table.losses()), (0, 20));
+}
+
+#[test]
+fn memberships_are_reported_from_the_address_that_the_host_has() {
+    let multicast = MulticastSettings {
+        ranges: vec![("ff3e::1".parse().unwrap(), 1)],
+        each: None,
+        filters: [SourceFilter::any(), SourceFilter::any()],
+        timers: [MembershipTimers::of(GroupVersion::Three); 2],
+        rate: None,
+        hold: None,
+    };
+    let multicast = Some(Arc::new(multicast));
+    let services = ServiceSettings { multicast, ..ServiceSettings::default() };
+    let group = GroupSettings { services, ..stable(fixed(1, 1, "2001:db8::1")) };
+    let mut link = Link::of([group]);
+    link.run(Some(BEGIN + seconds(5.0)));
+    let (frames, own) = (link.sent_frames(), link.groups[0].ipv6_at(0, None).unwrap());
+    let source = |frame: &Vec<u8>| Some(mld::parse(frame.get(14..)?).ok()?.0);
+    let sources: Vec<Ipv6Addr> = frames.iter().filter_map(source).collect();
+    assert!(!sources.is_empty() && sources.iter().all(|source| *source == own), "{sources:?}");
+    assert_ne!(own, link_local(link.groups[0].mac(0)));
+}
+
+#[test]
+fn solicitations_without_an_answer_are_counted() {
+    let mut group = HostGroup::new(router(&["2001:db8:1::"]), BEGIN);
+    let mac = MacAddr([4; 6]);
+    let mut frame = Vec::new();
+    begin_frame(&mut frame, (group_mac(ALL_ROUTERS.into()), mac), &[], IPV6);
+    frame.extend(router_solicitation("fe80::4".parse().unwrap(), mac));
+    group.receive(BEGIN, (&frame, false), &mut FrameQueue::default());
+    let ignored = group.statistics(false).ipv6.unwrap().ignored;
+    assert_eq!(ignored, BTreeMap::from([("unanswered_solicitation", 1)]), "it has not started");
+}
+
+#[test]
+fn shared_hosts_follow_a_router_that_announces_another_mac_address() {
+    let mut link = Link::of([slaac(5), router(&["2001:db8:1::"])]);
+    let settings = link.groups[0].settings().clone();
+    let table = HostTable::new(5, (settings.mac, settings.mac_step), &[]).over_ipv6();
+    let table = Arc::new(table);
+    link.groups[0] = HostGroup::new(settings, BEGIN).sharing(table.clone());
+    link.run(Some(BEGIN + seconds(10.0)));
+    assert_eq!(table.bound(), 5);
+    let (now, router) = (link.now, link.groups[1].ipv6_at(0, None).unwrap());
+    let announcement = |mac| NeighborMessage {
+        solicitation: false,
+        source: router,
+        destination: ALL_NODES,
+        target: router,
+        mac: Some(mac),
+        flags: NeighborMessage::ROUTER | NeighborMessage::OVERRIDE,
+    };
+    let solicitation = |mac| NeighborMessage::solicit(router, mac, "fe80::9".parse().unwrap());
+    let (one, other) = (MacAddr([4; 6]), MacAddr([6; 6]));
+    for (mac, message) in [(one, announcement(one)), (other, solicitation(other))] {
+        let mut frame = Vec::new();
+        begin_frame(&mut frame, (group_mac(ALL_NODES.into()), mac), &[], IPV6);
+        frame.extend(message.octets());
+        link.groups[0].receive(now, (&frame, false), &mut FrameQueue::default());
+        assert!((0..5).all(|host| table.get(host).is_some_and(|host| host.next_hop == mac)));
+    }
+    assert_eq!(table.losses(), 0);
 }
 
 #[test]

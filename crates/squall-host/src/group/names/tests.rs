@@ -13,9 +13,9 @@ use super::{
     *,
 };
 use crate::{
-    ClientSettings, DhcpTimers, DnsZone, MdnsSettings, NameTemplate, OptionTemplate,
-    ServerSettings, ValueTemplate,
-    dns::{A, AAAA},
+    ClientSettings, DhcpTimers, DnsZone, InterfaceIdentifier, Ipv6Addressing, Ipv6Settings,
+    MdnsSettings, NameTemplate, NdTimers, OptionTemplate, ServerSettings, ValueTemplate,
+    dns::{A, AAAA, ANY, INTERNET, write_header, write_question},
 };
 
 fn asks(group: GroupSettings, names: &[&str], more: ResolverSettings) -> GroupSettings {
@@ -168,6 +168,52 @@ fn an_announced_name_is_defended_against_a_late_host() {
     assert_eq!((other.owned, other.conflicts), (2, 2), "{other:?}");
     assert_eq!(names(&link, 0)[0], b"\x06host-1\x05local\0");
     assert_eq!(names(&link, 1)[0], b"\x08host-1-2\x05local\0");
+}
+
+#[test]
+fn a_host_without_ipv4_does_not_answer_a_question_over_it() {
+    let ipv6 = Ipv6Settings {
+        addressing: Ipv6Addressing::Static { first: "2001:db8::5".parse().unwrap(), prefix: 64 },
+        identifier: InterfaceIdentifier::Eui64,
+        gateway: None,
+        timers: NdTimers::default(),
+        dhcp: None,
+        router: None,
+        server: None,
+    };
+    let hosts = GroupSettings {
+        addressing: Addressing::None,
+        ipv6: Some(ipv6),
+        ..named(1, 1, [10, 0, 0, 1])
+    };
+    let mut link = Link::of([hosts]);
+    link.run(Some(BEGIN + seconds(10.0)));
+    assert_eq!(link.of_group(0).mdns.unwrap().owned, 1);
+    let name = names(&link, 0).remove(0);
+    let peer = crate::Host { mac: MacAddr([2, 0, 0, 9, 9, 9]), ..Default::default() };
+    // From the port of multicast DNS, with the bit that asks for unicast; and by a resolver.
+    let mut ask = |from: IpAddr, port, class| {
+        let to = mdns::group_of(from);
+        let mut packet = Vec::new();
+        write_datagram((from, to), (port, MDNS_PORT), &mut packet, |out| {
+            write_header(9, 0, [1, 0, 0, 0], out);
+            write_question(&name, ANY, class, out);
+        });
+        let kind = if from.is_ipv4() { IPV4 } else { IPV6 };
+        let frame = peer.frame(group_mac(to), kind, &packet);
+        let (now, mut out) = (link.now, FrameQueue::default());
+        link.groups[0].receive(now, (&frame, false), &mut out);
+        out.len()
+    };
+    let questions = [(MDNS_PORT, INTERNET | 0x8000), (40_000, INTERNET)];
+    for (port, class) in questions {
+        assert_eq!(ask([10, 0, 9, 9].into(), port, class), 0, "{port}");
+    }
+    for (port, class) in questions {
+        assert_eq!(ask("fe80::9".parse().unwrap(), port, class), 1, "{port}");
+    }
+    let mdns = link.of_group(0).mdns.unwrap();
+    assert_eq!((mdns.unicast, mdns.ignored), (2, BTreeMap::from([("no_address", 2)])));
 }
 
 proptest! {
