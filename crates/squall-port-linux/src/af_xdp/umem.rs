@@ -229,13 +229,13 @@ impl Layout {
     }
 }
 
-/// Retries on EBUSY: the kernel frees a closed socket's queue in the background, on a busy machine
-/// only after half a second. After 1.6 s, returns the error: something else uses the queue.
+/// Retries on EBUSY: the kernel frees a closed socket's queue in the background, which once took more
+/// than 1.6 s on a busy machine. After 4 s, returns the error: something else uses the queue.
 fn bind_with_retries(socket: &Socket, binding: &Binding, flags: u16) -> io::Result<()> {
     let mut tries = 0;
     loop {
         match socket.bind_xdp(binding.ifindex, binding.queue, flags, None) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tries < 400 => {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tries < 1000 => {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(4));
             }
