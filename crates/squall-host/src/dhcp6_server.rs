@@ -7,7 +7,10 @@ use std::{
 
 use squall_units::Nanos;
 
-use crate::dhcp6_message::{Association, Kind6, Lease6, Message6, status};
+use crate::{
+    dhcp_server::add_end,
+    dhcp6_message::{Association, Kind6, Lease6, Message6, status},
+};
 
 /// The leases of a server. Lifetimes are in seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,10 +100,6 @@ impl Numbers {
         self.free.pop_front().or_else(fresh)
     }
 }
-
-/// Stale entries of a list of ends that are kept in any case, so that short lists are not searched
-/// for them each time.
-const MOST_STALE: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
 struct Binding {
@@ -239,7 +238,10 @@ impl Dhcp6Server {
             self.bindings.insert(client.into(), binding);
             if before.is_none_or(|before| before.until != binding.until) {
                 let ends = if binding.bound { &mut self.leased } else { &mut self.offered };
-                add_end(ends, &self.bindings, (binding.until, client.into()));
+                let end = (binding.until, client.into());
+                add_end(ends, end, self.bindings.len(), |client| {
+                    self.bindings.get(client).map(|binding| binding.until)
+                });
             }
         }
         let address = binding.address.map(|number| self.address(number));
@@ -325,19 +327,6 @@ impl Dhcp6Server {
     fn number_of(&self, address: Ipv6Addr) -> Option<u32> {
         let offset = address.to_bits().wrapping_sub(self.settings.first.to_bits());
         u32::try_from(offset).ok().filter(|number| *number < self.settings.count)
-    }
-}
-
-/// Adds the end of an offer or of a binding to its list. Stale entries leave the list when most of
-/// it is stale: a client that renews much more often than it must would fill memory.
-fn add_end(
-    ends: &mut VecDeque<(Nanos, Box<[u8]>)>,
-    bindings: &HashMap<Box<[u8]>, Binding>,
-    end: (Nanos, Box<[u8]>),
-) {
-    ends.push_back(end);
-    if ends.len() > 2 * bindings.len() + MOST_STALE {
-        ends.retain(|(until, client)| bindings.get(client).is_some_and(|one| one.until == *until));
     }
 }
 

@@ -186,7 +186,10 @@ impl DhcpServer {
         let lease = Lease { offset, until: now + self.settings.offer, bound: false };
         self.leases.insert(message.chaddr, lease);
         if before.is_none_or(|before| before.until != lease.until) {
-            add_end(&mut self.offered, &self.leases, (lease.until, message.chaddr));
+            let end = (lease.until, message.chaddr);
+            add_end(&mut self.offered, end, self.leases.len(), |mac| {
+                self.leases.get(mac).map(|lease| lease.until)
+            });
         }
         Some(lease)
     }
@@ -244,7 +247,10 @@ impl DhcpServer {
         let before = self.leases.insert(message.chaddr, lease);
         self.bound += u64::from(before.is_none_or(|before| !before.bound));
         if before.is_none_or(|before| before.until != until) {
-            add_end(&mut self.leased, &self.leases, (until, message.chaddr));
+            let end = (until, message.chaddr);
+            add_end(&mut self.leased, end, self.leases.len(), |mac| {
+                self.leases.get(mac).map(|lease| lease.until)
+            });
         }
         self.counters.acks += 1;
         self.reply(Kind::Ack, message, Some(lease))
@@ -302,16 +308,18 @@ impl DhcpServer {
     }
 }
 
-/// Adds the end of an offer or of a lease to its list. Stale entries leave the list when most are:
-/// a client that renews its lease much more often than it must would fill memory.
-fn add_end(
-    ends: &mut VecDeque<(Nanos, MacAddr)>,
-    leases: &HashMap<MacAddr, Lease>,
-    end: (Nanos, MacAddr),
+/// Adds the end of an offer or of a lease to its list. `until` returns the present end
+/// of a client, and `clients` is their number. Stale entries leave the list when most are: a client
+/// that renews much more often than it must would fill memory.
+pub(crate) fn add_end<C>(
+    ends: &mut VecDeque<(Nanos, C)>,
+    end: (Nanos, C),
+    clients: usize,
+    until: impl Fn(&C) -> Option<Nanos>,
 ) {
     ends.push_back(end);
-    if ends.len() > 2 * leases.len() + MOST_STALE {
-        ends.retain(|(until, mac)| leases.get(mac).is_some_and(|lease| lease.until == *until));
+    if ends.len() > 2 * clients + MOST_STALE {
+        ends.retain(|(at, client)| until(client) == Some(*at));
     }
 }
 

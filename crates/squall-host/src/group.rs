@@ -1051,9 +1051,11 @@ impl HostGroup {
         if table.is_ipv6() != gateway.is_ipv6() {
             return;
         }
+        // All hosts have the same over IPv6.
+        let of_all = self.gateway_ipv6(now).map(IpAddr::V6);
         for host in 0..self.next {
             let of_host = match table.is_ipv6() {
-                true => self.gateway_ipv6(now).map(IpAddr::V6),
+                true => of_all,
                 false => self.gateway_of(host).map(IpAddr::V4),
             };
             if let Some(bound) = table.get(host).filter(|_| of_host == Some(gateway)) {

@@ -344,15 +344,17 @@ mod tests {
     use super::*;
     use crate::{LaneMeasured, Measured, Trial};
 
+    /// Whether the only figure is worse, and better.
+    fn changed(before: Outcome, now: Outcome) -> (bool, bool) {
+        let one = compare(&before, &now, 0.01).remove(0);
+        (one.regressed, one.improved)
+    }
+
     #[test]
     fn a_time_that_the_trial_cut_short_is_not_better_than_a_longer_one() {
         let of = |value, limit| Outcome {
             figures: vec![Figure::new("reset", value, "s", Better::Lower, 0.0, limit)],
             ..Outcome::default()
-        };
-        let changed = |before: Outcome, now: Outcome| {
-            let one = compare(&before, &now, 0.01).remove(0);
-            (one.regressed, one.improved)
         };
         let (device, trial) = (Limit::Device, Limit::Trial);
         assert_eq!(changed(of(5.0, device), of(2.0, trial)), (false, false));
@@ -366,10 +368,6 @@ mod tests {
         let of = |value, limit| Outcome {
             figures: vec![Figure::new("rate", value, "pps", Better::Higher, 0.0, limit)],
             ..Outcome::default()
-        };
-        let changed = |before: Outcome, now: Outcome| {
-            let one = compare(&before, &now, 0.01).remove(0);
-            (one.regressed, one.improved)
         };
         let device = Limit::Device;
         for bound in [Limit::Generator, Limit::Offered] {
