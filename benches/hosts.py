@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Hosts over a link in memory: DHCP exchanges per CPU second with Squall's own server, memory of the
-clients, and answers to ARP requests at a rate.
+clients, and answers to ARP requests and neighbor solicitations at a rate.
 
 Client and server share the worker, so the figure is for both ends. CPU time and memory are those of
 the process; the difference between a long and a short run leaves the start-up out.
 
-    hosts.py [--clients 100000] [--arp-rate 200000] [--seconds 5] [--out FILE]
+    hosts.py [--clients 100000] [--rate 200000] [--seconds 5] [--out FILE]
 
 $SQUALL is target/release/squall unless set.
 """
@@ -59,6 +59,28 @@ op    = "increment"
 min   = "10.1.0.0"
 max   = "10.2.134.159"
 """
+ND = """
+duration = "{seconds} s"
+[ports]
+C = "loop:bench"
+S = "loop:bench"
+[[host]]
+name  = "hosts"
+port  = "C"
+count = 100000
+ipv6  = "2001:db8::1:0/64"
+dad   = 0
+[[stream]]
+port   = "S"
+packet = "eth(dst=33:33:00:00:00:01)/ipv6(src=2001:db8::1,dst=ff02::1)/icmpv6(target=2001:db8::1:0)"
+rate   = "{rate} pps"
+start_delay = "500 ms"
+[[stream.vary]]
+field = "icmpv6.target"
+op    = "increment"
+min   = "2001:db8::1:0"
+max   = "2001:db8::2:869f"
+"""
 
 
 def run(profile: str) -> tuple[dict, float, int]:
@@ -82,7 +104,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--clients", type=int, default=100_000)
-    parser.add_argument("--arp-rate", type=int, default=200_000, help="requests per second")
+    parser.add_argument("--rate", type=int, default=200_000, help="requests per second")
     parser.add_argument("--seconds", type=int, default=5)
     parser.add_argument("--out")
     args = parser.parse_args()
@@ -91,20 +113,24 @@ def main() -> None:
     report, used_s, used = run(DORA.format(clients=args.clients))
     clients = report["hosts"][0]
     rate = (args.clients - few) / (used_s - base_s)
-    arp, arp_s, _ = run(ARP.format(seconds=args.seconds, rate=args.arp_rate))
-    sent = arp["streams"][0]["tx_packets"]
     figures = {
         "clients": args.clients,
         "bound": clients["bound"],
         "exchanges_per_cpu_s": round(rate),
         "resident_mb": round(used / 1e6, 1),
         "octets_per_client": round((used - base) / (args.clients - few)),
-        "arp_requests": sent,
-        "arp_answered": arp["hosts"][0]["arp"]["answered"],
-        "arp_per_s": args.arp_rate,
-        "arp_cpu_us": round(1e6 * arp_s / max(1, sent), 2),
-        "arp_valid": arp["verdict"]["valid"],
     }
+    for kind, profile in [("arp", ARP), ("nd", ND)]:
+        asked, asked_s, _ = run(profile.format(seconds=args.seconds, rate=args.rate))
+        sent, group = asked["streams"][0]["tx_packets"], asked["hosts"][0]
+        of = group["arp"] if kind == "arp" else group["ipv6"]["nd"]
+        figures |= {
+            f"{kind}_requests": sent,
+            f"{kind}_answered": of["answered"],
+            f"{kind}_per_s": args.rate,
+            f"{kind}_cpu_us": round(1e6 * asked_s / max(1, sent), 2),
+            f"{kind}_valid": asked["verdict"]["valid"],
+        }
     for name, value in figures.items():
         print(f"{name:22} {value}")
     if args.out:
