@@ -4,7 +4,9 @@
 //! length (16 bits) and the number of its missing octets (8 bits).
 
 use libfuzzer_sys::fuzz_target;
-use squall_edit::{Editor, Edits, Encapsulation, FixLen, Key, Meta, Side, Vlan, VlanMode};
+use squall_edit::{
+    Editor, Edits, Encapsulation, FixLen, Key, Meta, Side, Vlan, VlanMode, set_addresses,
+};
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, mut rest)) = data.split_first_chunk::<32>() else { return };
@@ -16,6 +18,10 @@ fuzz_target!(|data: &[u8]| {
         let (octets, next) = after.split_at(len);
         rest = next;
         number += 1;
+        let mut addressed = octets.to_vec();
+        for address in ["10.9.8.7", "2001:db8::7"].map(|text| text.parse().unwrap()) {
+            set_addresses(&mut addressed, Some(address), Some(address));
+        }
         let side = [None, Some(Side::Client), Some(Side::Server)][usize::from(*missing) % 3];
         let wire_len = len as u32 + u32::from(*missing);
         editor.edit(

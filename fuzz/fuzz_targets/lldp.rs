@@ -14,6 +14,13 @@ fuzz_target!(|data: &[u8]| {
         let (octets, more) = more.split_at(len);
         rest = more;
         now = Nanos(now.0 + 1_000_000_000);
+        if let Ok(unit) = lldp::Lldpdu::parse(octets) {
+            let texts = [unit.system, unit.description, unit.port_description];
+            let ids = [unit.chassis.chassis(), unit.port.port()];
+            for text in texts.into_iter().flatten().chain(ids) {
+                assert!(!text.chars().any(char::is_control), "{text:?}");
+            }
+        }
         let length = octets.len() as u16;
         for announcement in [lldp::parse(octets), cdp::parse(octets, length)].into_iter().flatten()
         {

@@ -1,7 +1,9 @@
 #![no_main]
-//! Clients or servers receive any octets as frames, in tags and tunnels, while templates join and
-//! leave; one template has flows that start other flows. Nothing panics, every frame is counted
-//! under a reason, and each answer is a valid frame.
+//! Clients or servers, also hosts in sessions of PPPoE, receive any octets as frames, in tags and
+//! tunnels, while templates join and leave; one template has flows that start other flows. Nothing
+//! panics, every frame is counted under a reason, and each answer is a valid frame.
+
+use std::{net::IpAddr, sync::Arc};
 
 use libfuzzer_sys::fuzz_target;
 use squall_apps::Program;
@@ -9,6 +11,7 @@ use squall_flows::{
     Arrival, Cps, Ends, FlowHint, FrameOutput, Load, Network, Order, Pool, ReceiveOffloads, Role,
     Side, SideSettings, Spacing, Template, Wrap,
 };
+use squall_host::HostTable;
 use squall_tcp::Tunables;
 use squall_units::{Cut, MacAddr, Nanos};
 
@@ -32,7 +35,9 @@ fuzz_target!(|data: &[u8]| {
     let Some((&[kind, role], octets)) = data.split_first_chunk() else { return };
     let (local, remote) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
     let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+    let are_hosts = role & 2 != 0;
     let wraps = match kind % 6 {
+        _ if are_hosts => vec![Wrap::Pppoe],
         0 => vec![],
         1 => vec![
             Wrap::Vlan { id: 1, priority: 0, service: true },
@@ -43,13 +48,13 @@ fuzz_target!(|data: &[u8]| {
         4 => vec![Wrap::Vxlan { local, remote, vni: 1, mac }],
         _ => vec![Wrap::GtpU { local, remote, teid: 1, local_teid: Some(1), source_port: 2152 }],
     };
-    let pool = |range: &str| Pool {
+    let pool = |group: usize, range: &str| Pool {
         name: range.into(),
         ranges: vec![range.parse().unwrap()],
         ports: 1024..=1031,
         order: Order::Sequential,
         shared: kind & 64 != 0,
-        hosts: None,
+        hosts: are_hosts.then_some(group),
     };
     let (clients, servers) = if kind & 128 == 0 {
         ("16.0.0.1-16.0.0.4", "48.0.0.1")
@@ -57,8 +62,8 @@ fuzz_target!(|data: &[u8]| {
         ("fd00::1-fd00::4", "fd01::1")
     };
     let load = Load {
-        clients: vec![pool(clients)],
-        servers: vec![pool(servers)],
+        clients: vec![pool(0, clients)],
+        servers: vec![pool(1, servers)],
         templates: vec![Template {
             name: "t".into(),
             pair: 0,
@@ -102,6 +107,20 @@ fuzz_target!(|data: &[u8]| {
     let settings = SideSettings { role, flows: 64, verify: false, ..SideSettings::default() };
     let network = Network { mac, wraps, ..Network::default() };
     let mut side = Side::new(&load, &network, settings).expect("a good load");
+    // Some of the hosts have no address.
+    let addresses = ["16.0.0.1", "fd00::1", "16.0.0.2", "fd00::2"];
+    let tables = [(1, &addresses[..]), (9, &["48.0.0.1", "fd01::1"][..])];
+    let tables = tables.map(|(last, addresses)| {
+        let is_ipv6 = clients.contains(':');
+        let table = HostTable::new(4, (MacAddr([2, 0, 0, 0, 0, last]), 1), &[]);
+        let table = if is_ipv6 { table.over_ipv6() } else { table };
+        let addresses = addresses.iter().map(|text| text.parse::<IpAddr>().unwrap());
+        for (number, address) in (0..).zip(addresses.filter(|of| of.is_ipv6() == is_ipv6)) {
+            table.bind_in_session(number, address, mac, 1);
+        }
+        Some(Arc::new(table))
+    });
+    side.use_hosts(&load, &tables);
     let mut out = Frames(vec![]);
     let (mut frames, mut rest, mut now) = (0, octets, Nanos(1));
     let (mut played, mut changes) = (load.clone(), 0);
@@ -116,6 +135,7 @@ fuzz_target!(|data: &[u8]| {
             let joined = played.joined(if changes % 2 == 0 { &more } else { &load });
             played.can_become(&joined).expect("it has a port of its own");
             side.change(now, &joined);
+            side.use_hosts(&joined, &tables);
             let new = played.templates.len()..joined.templates.len();
             new.for_each(|number| side.begin_template(now, number));
             (played, changes) = (joined, changes + 1);
@@ -131,7 +151,8 @@ fuzz_target!(|data: &[u8]| {
         side.transmit(now, &mut out);
     }
     assert_eq!(side.statistics(false).link.frames_received, frames);
-    assert!(out.0.iter().all(|frame| frame.len() >= 14 && frame[6..12] == mac.0));
+    assert!(out.0.iter().all(|frame| frame.len() >= 14 && frame[6..11] == mac.0[..5]));
+    assert!(are_hosts || out.0.iter().all(|frame| frame[11] == mac.0[5]));
     side.abort(now);
     while !side.is_over() {
         side.advance(now);

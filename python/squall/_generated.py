@@ -38,6 +38,7 @@ __all__ = [
     "EqualBins",
     "Excess",
     "ExhaustedReport",
+    "ExpectedRoutesReport",
     "FileFault",
     "FileInfo",
     "FlowRow",
@@ -109,8 +110,14 @@ __all__ = [
     "RestReport",
     "RoleReport",
     "RolesReport",
+    "RoutePort",
+    "RouteReport",
+    "RouteTimes",
+    "RouterGroupReport",
     "RouterProtocolReport",
     "RouterReport",
+    "RouterStepReport",
+    "RoutesReport",
     "RulePassage",
     "RxReport",
     "Sample",
@@ -910,6 +917,9 @@ class StreamRx:
         are not known. At the port that received most of the stream.
     receivers : tuple of ReceiverRx
         Figures for each port, if more than one received the stream (multicast, flooding).
+    routes : RoutesReport or None
+        Figures of the routes to which the stream goes, after the end of the run; None: it goes to
+        none.
     """
 
     known_by: str
@@ -933,6 +943,7 @@ class StreamRx:
     patterns: Patterns | None
     arrived: ArrivedRange | None
     receivers: tuple[ReceiverRx, ...]
+    routes: RoutesReport | None
 
 
 @dataclass(frozen=True)
@@ -1021,6 +1032,118 @@ class ReceiverRx:
     lost: int
     duplicates: int
     latency_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class RoutesReport:
+    """The routes of a stream with ``dst = "routes:NAME"`` and ``latency = true``.
+
+    Attributes
+    ----------
+    group : str or None
+        None: all groups of the router.
+    routes : int
+        Number of routes.
+    lossy, silent, down : int
+        Routes of which frames are lost, and of these: routes of which none arrived, and routes
+        whose last frame did not arrive, so they were not back at the end.
+    sent, lost : int
+        Frames to all routes, and those that are lost.
+    resolution_s : float or None
+        Time between two frames to the same route, which is the resolution of all times, seconds.
+        None: the stream had no constant rate, or missed it by more than 1 %, so the numbers of
+        frames give no times.
+    loss_of_connectivity : RouteTimes or None
+        The Route Loss of Connectivity Period (section 3.6.5) of the routes that lost frames: their
+        lost frames times the resolution (section 3.5.3). None: none did, or times are not known.
+    loss_derived_s : float or None
+        The Loss-Derived Loss of Connectivity Period (section 3.6.6), seconds: all lost frames over
+        the rate of the stream, which is the mean over all routes.
+    convergence : RouteTimes or None
+        Time from the departure of the last frame that arrived at the old port to that of the first
+        one at the new port, for the routes whose frames arrived at another port later.
+    ports : tuple of RoutePort
+        Number of routes whose first and last frame arrived at a port, for each port.
+    worst : tuple of RouteReport
+        The routes that lost most frames, at most 100, worst first.
+    """
+
+    router: str
+    group: str | None
+    routes: int
+    lossy: int
+    silent: int
+    down: int
+    sent: int
+    lost: int
+    resolution_s: float | None
+    loss_of_connectivity: RouteTimes | None
+    loss_derived_s: float | None
+    convergence: RouteTimes | None
+    ports: tuple[RoutePort, ...]
+    worst: tuple[RouteReport, ...]
+
+
+@dataclass(frozen=True)
+class RouteTimes:
+    """Times of several routes, seconds.
+
+    Attributes
+    ----------
+    routes : int
+        Number of routes.
+    first_s, mean_s, p50_s, p90_s, p99_s : float
+        The shortest time (First Route).
+    full_s : float
+        The longest time (Full).
+    """
+
+    routes: int
+    first_s: float
+    mean_s: float
+    p50_s: float
+    p90_s: float
+    p99_s: float
+    full_s: float
+
+
+@dataclass(frozen=True)
+class RoutePort:
+    """Routes by port."""
+
+    port: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class RouteReport:
+    """One route. Times are in seconds, and None where they are not known.
+
+    Attributes
+    ----------
+    prefix : str
+        ``198.51.100.0/24``.
+    convergence_s : float or None
+        None also if the frames did not change from one port to another.
+    changed_at_s : float or None
+        Likewise, the departure of the first frame at the new port, after the start of the run: less
+        the time of the event, it is the Route-Specific Convergence Time (section 3.6.3).
+    first_port, last_port : str or None
+        Ports at which the first and the last frame arrived; None: none did.
+    up : bool
+        Whether the last frame arrived.
+    """
+
+    prefix: str
+    sent: int
+    lost: int
+    loss_of_connectivity_s: float | None
+    convergence_s: float | None
+    changed_at_s: float | None
+    first_port: str | None
+    last_port: str | None
+    up: bool
 
 
 @dataclass(frozen=True)
@@ -1364,7 +1487,7 @@ class RoleReport:
     failed : dict of str to int
         Flows that failed, by reason: ``unfinished``, ``aborted``, ``stopped`` (open when the drain
         time was over), ``reset``, ``refused``, ``unreachable``, ``connect_timeout``, ``timeout``,
-        ``keepalive_timeout``, ``idle``, ``address_lost`` (the client is a host whose lease ended).
+        ``keepalive_timeout``, ``idle``, ``address_lost`` (this end is a host whose lease ended).
     protocol_errors : dict of str to int
         Deviations of peers from the flow program: ``unexpected_data``, ``too_short``,
         ``no_answer``, ``bad_http``, ``closed_early`` (the server closed the connection before the
@@ -2351,7 +2474,15 @@ class RouterReport:
     received, dropped : int
         Frames of the port that the daemon got, and those for which its interface had no room.
     downs : int
-        How often sessions that were up went down.
+        How often sessions that were up went down, other than by a step.
+    groups : tuple of RouterGroupReport
+        Groups of routes, in the order of the profile.
+    steps : tuple of RouterStepReport
+        Steps and live orders in the order in which they were carried out: the first thousand.
+    more_steps : int
+        Number of steps that ``steps`` does not have.
+    expected : ExpectedRoutesReport or None
+        Routes that it should have learnt from the device; None: the profile expects none.
     failed : str or None
         Why the daemon or its link ended before the end of the run; None: it did not.
     cpu_s : float
@@ -2367,6 +2498,10 @@ class RouterReport:
     dropped: int
     protocols: tuple[RouterProtocolReport, ...]
     downs: int
+    groups: tuple[RouterGroupReport, ...]
+    steps: tuple[RouterStepReport, ...]
+    more_steps: int
+    expected: ExpectedRoutesReport | None
     failed: str | None
     cpu_s: float
     memory: int
@@ -2409,6 +2544,87 @@ class RouterProtocolReport:
 
 
 @dataclass(frozen=True)
+class RouterGroupReport:
+    """A group of routes of a router.
+
+    Attributes
+    ----------
+    routes : int
+        Routes of the profile.
+    withdrawn : int
+        Routes that are withdrawn now, by steps or flaps.
+    flaps : int
+        Withdrawals by flaps.
+    """
+
+    name: str
+    routes: int
+    withdrawn: int
+    flaps: int
+
+
+@dataclass(frozen=True)
+class RouterStepReport:
+    """A step of a router that was carried out. Times are seconds after the start of the run.
+
+    Attributes
+    ----------
+    action : str
+        ``withdraw``, ``announce``, ``down``, ``up``, ``restart``, ``refresh``, ``silent`` or
+        ``talk``.
+    group, neighbor : str or None
+        The group, or the address of the neighbor, that it names; None: all.
+    by : str
+        ``profile``, or ``order`` for a live order.
+    begun_s : float
+        When it was begun.
+    acknowledged_s : float or None
+        When the daemon had acknowledged it; for single routes, when it had taken over all of them;
+        for ``restart``, when it answered again. None: it has not yet.
+    routes : int
+        Routes that were withdrawn or announced by it.
+    first_sent_s, last_sent_s : float or None
+        The first and the last frame of the daemon in the second after the beginning; None: none.
+    error : str or None
+        Why it could not be carried out; None: it could.
+    """
+
+    action: str
+    group: str | None
+    neighbor: str | None
+    by: str
+    due_s: float
+    begun_s: float
+    acknowledged_s: float | None
+    routes: int
+    first_sent_s: float | None
+    last_sent_s: float | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class ExpectedRoutesReport:
+    """The routes that another router announces, compared by number with those learnt: by the
+    protocol (BGP, OSPF, RIP) that has learnt most.
+
+    Attributes
+    ----------
+    router : str
+        The other router, and its group; None: all groups.
+    routes : int
+        Routes that it announces now.
+    missing, extra : int
+        How many fewer or more were learnt.
+    """
+
+    router: str
+    group: str | None
+    routes: int
+    missing: int
+    extra: int
+
+
+@dataclass(frozen=True)
 class AttackReport:
     """One ``[[attack]]`` of a profile.
 
@@ -2441,9 +2657,14 @@ class AttackReport:
         Attacks that are not part of the run, by reason: ``no_address`` (the given addresses do not
         suffice), ``not_written`` (headers cannot hold the requested values), ``near_miss_seen`` (a
         near miss that matches in the form in which it is sent, according to the evaluator),
+        ``own_address`` (frames of hosts that have the host's address outside their headers),
         ``defect`` (a bug in Squall).
     frames, octets : int
         Frames of all attacks, and their octets without FCS.
+    unsent : dict of str to int
+        Attacks of hosts that did not leave as a whole, by reason: ``no_host`` (no host had an
+        address when the attack was due), ``address_lost`` (its host lost the address during the
+        attack).
     duration_s : float
         Planned time from the start of the run to the last frame of an attack.
     passage : PassageReport or None
@@ -2466,6 +2687,7 @@ class AttackReport:
     left_out: dict[str, int]
     frames: int
     octets: int
+    unsent: dict[str, int]
     duration_s: float
     passage: PassageReport | None
 

@@ -66,6 +66,12 @@ class RunOptions(TypedDict, total=False):
     labels : str | os.PathLike[str]
         Write the ground truth of the profile's attacks to FILE: JSONL if its name ends in .jsonl or
         .json, else CSV
+    key_log : str | os.PathLike[str]
+        Write the secrets of the TLS sessions of flows to FILE, with which Wireshark and tshark read
+        a capture of them (SSLKEYLOGFILE, RFC 9850)
+    routes_csv : str
+        Write loss and convergence of each route to FILE, as CSV, for streams with latency = true to
+        the routes of a router
     """
 
     duration: float | str | datetime.timedelta | None
@@ -88,6 +94,8 @@ class RunOptions(TypedDict, total=False):
     capture: str | os.PathLike[str] | CaptureOptions | None
     force: bool | None
     labels: str | os.PathLike[str] | None
+    key_log: str | os.PathLike[str] | None
+    routes_csv: str | None
 
 
 class FlowOptions(TypedDict, total=False):

@@ -17,6 +17,7 @@ from ._options import RunOptions
 from ._profile import Frame, Profile, Replay, Stream, Vary, _plain
 from ._generated import HostDetail, HostPage, Sample
 from ._report import Report
+from ._routers import RouterControl
 from ._values import read
 
 if TYPE_CHECKING:
@@ -253,6 +254,11 @@ class Run:
             The message lists similar names.
         """
         self._native.resume(stream)
+
+    def router(self, name: str) -> RouterControl[None]:
+        """Return the orders of a router of the run: ``run.router("r1").withdraw("edge")``. Each order
+        raises `Error` if there is no such router."""
+        return RouterControl(lambda order: self._native.order(name, json.dumps(order)))
 
     def change(self, profile: Profile) -> None:
         """Switch the run to another profile with the same ports.

@@ -151,7 +151,10 @@ class Stream(Table):
     dst : str
         "host:NAME": frames go to the hosts of this group that have an address, one after the other.
         The destination's MAC address is that of the host, unless the packet sets ``eth(dst=...)``,
-        or the frames come from hosts. Default: the packet's addresses.
+        or the frames come from hosts. "routes:ROUTER" or "routes:ROUTER/GROUP": frames go to the
+        routes that the router announces, one after the other: to the first host of each, or with
+        "#7" at the end to the seventh. With ``latency = true``, the report has the loss and
+        convergence of each route. Default: the packet's addresses.
     size : int | str | Iterable[int] | Mapping[str, Any]
         Frame length in octets with FCS. Default: the length of the packet, at least 64. 64: always
         64. "64-1518": 64, 65 ... 1518, repeated; "64-1518/64": in steps of 64. [64, 594]: in order,
@@ -276,8 +279,10 @@ class Pool(Table):
         The name that templates use.
     addresses : Number | Iterable[Number]
         "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of these; all of one
-        family. Servers can also be host names, resolved when the run is opened. Clients can be the
-        hosts of a group: "host:NAME"; hosts that have an address take turns.
+        family. Servers can also be host names, resolved when the run is opened. Clients and servers
+        can be the hosts of a group: "host:NAME"; hosts that have an address take turns.
+        "routes:ROUTER", "routes:ROUTER/GROUP": the first host of each route that the router
+        announces, or the seventh with "#7" at the end.
     ports : str
         Ports of clients: "1024-65535", the default.
     order : Literal["sequential", "random", "hash"]
@@ -311,8 +316,8 @@ class Template(Table):
     clients : Number | Iterable[Number]
         The name of a pool, or addresses as in a pool.
     servers : Number | Iterable[Number]
-        The name of a pool, addresses as in a pool, or a host name, resolved when the run is opened:
-        "www.example.net".
+        The name of a pool, addresses as in a pool, "host:NAME", or a host name, resolved when the
+        run is opened: "www.example.net".
     listen : int
         The TCP or UDP port that servers listen on. Default: the application's usual port.
     pair : int
@@ -471,7 +476,7 @@ class Attack(Table):
     live : bool
         true: Squall's own TCP/UDP stack carries out the conversations on both ports; all other
         attacks leave as frames. false: everything leaves as frames, made before the run. Default
-        true with ``port2``, otherwise false.
+        true with ``port2`` if neither ``clients`` nor ``servers`` are hosts, otherwise false.
     rate : float | str
         The number of attacks that begin per second. Default 100.
     share : str
@@ -499,6 +504,14 @@ class Attack(Table):
     evasion : str | Iterable[str]
         Techniques that make attacks harder to detect: "segments=8", "fragments=16", or a list.
         ``squall attack --evasions`` lists them.
+    clients : str
+        "host:NAME": the clients are the hosts of this group, which is on ``port``. Each attack
+        comes from the next host that has an address, with its MAC address and VLAN, and leaves to
+        the MAC address of its gateway. Everything leaves as frames. Default: addresses that suit
+        the rules.
+    servers : str
+        "host:NAME": likewise, the servers are the hosts of this group, which is on ``port2``, or on
+        ``port`` if there is none.
     inside : str | Iterable[str]
         Addresses of hosts inside the protected network: "10.0.0.1-10.0.0.9", or a list. Default:
         from the variables of the rules.
@@ -551,6 +564,8 @@ class Attack(Table):
     every_branch: bool | None = None
     near_miss: Literal["no", "also", "only"] | None = None
     evasion: str | Iterable[str] | None = None
+    clients: str | None = None
+    servers: str | None = None
     inside: str | Iterable[str] | None = None
     outside: str | Iterable[str] | None = None
     family: Literal[4, 6] | None = None
@@ -922,7 +937,7 @@ class HostGroup(Table):
     resolve_tries : int
         Transmissions of a question at most. Default 2.
     dns_server : str
-        The server that hosts ask. Default: that of DHCPv4.
+        The server that hosts ask. Default: that of DHCPv4, or of PPP (ppp_dns).
     answers : str | Iterable[str]
         Hosts are DNS servers for these names: "NAME=ADDRESS". "*.example=10.0.0.9" are all names
         below "example". Default: none.
@@ -973,7 +988,8 @@ class HostGroup(Table):
         AC-Name of the only access concentrator that hosts accept, and that a server has. Default:
         any; a server is called "squall".
     mru : int
-        Octets of the longest packet that hosts receive in a session. Default 1492.
+        Octets of the longest packet that hosts receive in a session; flows also send no longer
+        ones. Default 1492.
     ppp_restart : Time
         Time after which a Configure-Request or Terminate-Request without an answer is repeated (RFC
         1661 section 4.6). Default 3 s. Units: ns, us, ms, s, min, h; a bare number is seconds.
@@ -1224,8 +1240,23 @@ class Router(Table):
         The router watches the neighbors of BGP and OSPF by BFD (RFC 5880), with packets at this
         interval: "100 ms". Default: no BFD. Units: ns, us, ms, s, min, h; a bare number is seconds.
     routes : str | Iterable[str]
-        Routes that the router announces by all its protocols: "198.51.100.0/24", or consecutive
-        ones: "10.0.0.0/24 x 1000".
+        Routes that the router announces by all its protocols: "198.51.100.0/24"; consecutive ones:
+        "10.0.0.0/24 x 1000"; different ones with the lengths of a real table: "random x 100000",
+        "random6 x 1000"; the table of a peer in an MRT file (RFC 6396), which may be compressed, by
+        default of the peer with most routes: "mrt:rib.bz2", "mrt:rib.bz2#3 x 1000"; a file with a
+        prefix in each line: "file:edge.txt". Or a list of these.
+    expect : str
+        Another router, "r2", or one of its groups, "r2/edge": the routes that it announces should
+        come from the device. The report says how many are missing. Default: none.
+    group : Iterable[Mapping[str, Any]]
+        Routes with a name, which may have attributes of their own; steps and destinations name
+        them. ``routes`` are the group "routes".
+    step : Iterable[Mapping[str, Any]]
+        Changes to the router during the run: routes are withdrawn and announced, sessions go down
+        and up.
+    graceful_restart : bool
+        true: BGP and OSPF offer a graceful restart (RFC 4724, RFC 3623), so that neighbors keep the
+        routes while the daemon restarts. Default false; true if a step restarts it.
     config : str
         A configuration file of BIRD, in place of all protocols and routes here. Its interface is
         eth0.
@@ -1255,6 +1286,10 @@ class Router(Table):
     rip_update: Time | None = None
     bfd: Time | None = None
     routes: str | Iterable[str] | None = None
+    expect: str | None = None
+    group: Iterable[Mapping[str, Any]] | None = None
+    step: Iterable[Mapping[str, Any]] | None = None
+    graceful_restart: bool | None = None
     config: str | None = None
     enabled: bool | None = None
 

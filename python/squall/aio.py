@@ -21,7 +21,7 @@ import threading
 import time
 import urllib.parse
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
 
 from . import _keywords
@@ -30,6 +30,7 @@ from ._options import RunOptions
 from ._profile import Frame, Profile, Stream, Vary, _plain
 from ._generated import HostDetail, HostPage, Sample
 from ._report import Report
+from ._routers import RouterControl
 from ._session import Interrupted, Progress
 from ._values import read
 from ._errors import Error, PortError, ServerError
@@ -1010,6 +1011,15 @@ class Run:
             The message lists similar names.
         """
         await self._ask("POST", "/resume", {} if stream is None else {"stream": stream})
+
+    def router(self, name: str) -> RouterControl[Coroutine[Any, Any, None]]:
+        """Return the orders of a router of the run: ``await run.router("r1").withdraw("edge")``. Each
+        order raises `ServerError` if there is no such router."""
+
+        async def send(order: dict[str, Any]) -> None:
+            await self._ask("POST", "/routers", {"router": name, **order})
+
+        return RouterControl(send)
 
     async def change(self, profile: Profile | Path) -> None:
         """Switch the run to another profile with the same ports.

@@ -21,6 +21,7 @@ from ._options import RunOptions
 from ._profile import Frame, Profile, Vary
 from ._generated import HostDetail, HostPage, Sample
 from ._report import Report
+from ._routers import RouterControl
 from ._session import Progress
 from .aio import DEFAULT_URL, DaemonPort, Held, InventoryInfo, LeaseInfo, Path, RunInfo, StoredFile
 from .test import Result
@@ -418,6 +419,10 @@ class Run:
 
     def resume(self, stream: str | None = None) -> None:
         _now(self._core.resume(stream))
+
+    def router(self, name: str) -> RouterControl[None]:
+        control = self._core.router(name)
+        return RouterControl(lambda order: _now(control._send(order)))
 
     def change(self, profile: Profile | Path) -> None:
         _now(self._core.change(profile))

@@ -280,6 +280,8 @@ def test_mistakes_are_those_of_a_run_in_process(
             run.pause("wbe")
         with pytest.raises(squall.ProfileError):
             run.change(profile(loop(), stream(rate="fast")))
+        with pytest.raises(squall.Error, match='there is no router "r1"'):
+            run.router("r1").announce(count=1)
         with pytest.raises(ValueError, match="one of cps"):
             run.set_load()
         with pytest.raises(ValueError, match="not a time to wait"):

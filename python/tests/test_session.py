@@ -239,6 +239,18 @@ def test_an_unknown_stream_lists_the_nearest(loop: Address) -> None:
             run.finish().streams["x"]
 
 
+def test_orders_are_for_routers_of_the_run(loop: Address) -> None:
+    with squall.Session(profile(loop(), stream("web"))) as session:
+        run = session.start()
+        with pytest.raises(squall.ProfileError, match='there is no router "r1"'):
+            run.router("r1").withdraw("edge", count=100, duration="5 s")
+        with pytest.raises(squall.ProfileError, match="duration"):
+            run.router("r1").down(duration="soon")
+        with pytest.raises(squall.ProfileError, match="is not an address"):
+            run.router("r1").up("here")
+        run.stop()
+
+
 def test_a_page_of_hosts_has_a_limit(loop: Address) -> None:
     with squall.Session(profile(loop(), stream())) as session:
         run = session.start()

@@ -82,6 +82,7 @@ NOT_RUN = [
     (r"--trex-lib|profile\.py", "needs TRex's client, which is not in this project"),
     (r"streams\.yaml", "needs a profile of TRex: tests/interop/trex.py"),
     (r"^export PATH=", "sets the path of the reader's shell"),
+    (r"-- ping ", "needs iputils-ping; tests/interop/topology.py runs the same labs"),
 ]
 # Commands that may end with another status: expression, statuses, reason.
 EXPECTED = [

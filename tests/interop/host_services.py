@@ -346,8 +346,9 @@ def opened(frames):
     return others
 
 
-def neighbor_discovery(folder, lldpd, environment):
-    """Lldpd lists the speakers until they end, and the report has lldpd."""
+@contextlib.contextmanager
+def neighbor_daemon(folder, lldpd, environment):
+    """Lldpd in the peer's namespace, which sends once a second. Yields a function that asks it."""
     passwd, group, log = folder / "passwd", folder / "group", folder / "lldpd.log"
     # Lldpd gives up its rights to a user that its package makes.
     user = "_lldpd:x:64999:64999::/run/lldpd:/usr/sbin/nologin\n"
@@ -363,6 +364,16 @@ def neighbor_discovery(folder, lldpd, environment):
     def ask(*what):
         argv = [client, "-u", f"{folder}/lldpd.sock", "-f", "json", *what]
         return json.loads(run(*argv, env=environment, ok=(0, 1)).stdout or "{}")
+
+    argv = ["unshare", "-m", "--propagation", "private", "sh", "-c", script]
+    with server(argv, log, lambda: "libevent" in log.read_text(), env=environment):
+        ask("resume")
+        ask("configure", "lldp", "tx-interval", "1")
+        yield ask
+
+
+def neighbor_discovery(folder, lldpd, environment):
+    """Lldpd lists the speakers until they end, and the report has lldpd."""
 
     def names():
         found = ask("show", "neighbors").get("lldp", {}).get("interface", [])
@@ -396,11 +407,8 @@ def neighbor_discovery(folder, lldpd, environment):
             found.append(len(done.stdout.splitlines()))
         return found
 
-    argv = ["unshare", "-m", "--propagation", "private", "sh", "-c", script]
-    started = server(argv, log, lambda: "libevent" in log.read_text(), env=environment)
-    with started, captured(frames, " or ".join(kinds)):
-        ask("resume")
-        ask("configure", "lldp", "tx-interval", "1")
+    started = neighbor_daemon(folder, lldpd, environment)
+    with captured(frames, " or ".join(kinds)), started as ask:
         with running(folder, text) as (process, groups):
             expected = {f"squall-{i + 1}" for i in range(5)}
             expected |= {f"phone-{i + 1}" for i in range(3)}

@@ -2,10 +2,10 @@
 """Subscribers: hosts that get their addresses from dnsmasq on a Linux router, each with HTTP flows to
 nginx, which is behind the router, and a stream of frames. The router's nftables let only addresses of
 its DHCP range pass. nginx's clients are dnsmasq's leases, its requests are the flows of the report, the
-router receives the stream's frames from each lease in turn, and drops nothing. With --full: 500
-subscribers.
+router receives the stream's frames from each lease in turn, and drops nothing. Other hosts with leases
+are servers, from which curl gets a page each. With --full: 500 subscribers.
 
-Needs root, nginx, dnsmasq and nft; $SQUALL is target/debug/squall unless set.
+Needs root, nginx, dnsmasq, nft and curl; $SQUALL is target/debug/squall unless set.
 """
 
 import collections
@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,7 @@ table inet subscribers {
     iifname "ra" udp dport 9000 add @senders { ip saddr counter } drop
     ct state established counter accept
     iifname "ra" ip saddr 10.76.4.0/22 tcp dport 80 counter accept
+    iifname "rc" ip daddr 10.76.4.0/22 tcp dport 80 counter accept
     counter comment "dropped"
   }
 }
@@ -70,6 +72,30 @@ servers = "10.79.0.2"
 cps = {cps}
 start = "{start} s"
 options = {{ url = "http://10.79.0.2/small", close = true }}
+"""
+
+
+SERVED = """
+duration = "60 s"
+
+[ports]
+A = "af_packet:va"
+
+[[host]]
+name = "web"
+port = "A"
+count = 5
+mac = "02:76:00:00:00:01"
+release = true
+
+[flows]
+servers = "A"
+
+[[template]]
+name = "pages"
+app = "http-get"
+play = "servers"
+servers = "host:web"
 """
 
 
@@ -180,10 +206,39 @@ def subscribers(folder, count):
     same("packets that the router dropped", counters()["dropped"], 0)
 
 
+def leases_of(folder, mac):
+    """Addresses that dnsmasq has leased to MAC addresses that begin with `mac`."""
+    rows = [line.split() for line in (folder / "leases").read_text().splitlines()]
+    return {fields[2] for fields in rows if len(fields) >= 3 and fields[1].startswith(mac)}
+
+
+def served(folder):
+    """Hosts are servers at the addresses that dnsmasq gives them, and give them back at the end."""
+    profile, report = folder / "served.toml", folder / "served.json"
+    profile.write_text(SERVED)
+    argv = inside(LOCAL, SQUALL, "run", profile, "-q", "--json", report)
+    hosts = "02:76:00:00:00"
+    process = subprocess.Popen(argv)
+    try:
+        wait("the servers have leases", lambda: len(leases_of(folder, hosts)) == 5, 20)
+        for address in sorted(leases_of(folder, hosts)):
+            retries = ["--retry", 20, "--retry-delay", 1, "--retry-all-errors"]
+            url = f"http://{address}/page"
+            run(*inside(WEB, "curl", "-sSf", "--max-time", 30, *retries, "-o", "/dev/null", url))
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+    found = json.loads(report.read_text())
+    server = found["flows"]["total"]["server"]
+    same("pages served", (server["completed"] >= 5, server["failed"]), (True, {}))
+    same("servers", found["hosts"][0]["states"], {"released": 5})
+    same("leases of servers at the end", leases_of(folder, hosts), set())
+
+
 def main():
     if os.geteuid() != 0:
         return print("SKIPPED: needs root")
-    for tool in ["nginx", "dnsmasq", "nft"]:
+    for tool in ["nginx", "dnsmasq", "nft", "curl"]:
         if shutil.which(tool) is None:
             return print(f"SKIPPED: needs {tool}")
     count = 500 if "--full" in sys.argv[1:] else 20
@@ -194,6 +249,7 @@ def main():
             network(folder)
             servers(folder, stack)
             subscribers(folder, count)
+            served(folder)
         except Failed as failed:
             sys.exit(f"FAILED: {failed}")
         finally:
@@ -202,7 +258,10 @@ def main():
                 process.wait(10)
             for namespace in [LOCAL, ROUTER, WEB]:
                 subprocess.run(["ip", "netns", "del", namespace], check=False)
-    print(f"subscribers: {count} by DHCP through a router with nftables, with flows to nginx")
+    print(
+        f"subscribers: {count} by DHCP through a router with nftables, with flows to nginx; curl "
+        "got pages of hosts with leases"
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """TLS of squall flows against OpenSSL: Squall's clients with nginx, curl and openssl s_client with
-Squall's servers, over a veth pair that loses frames; certificates, names, protocols, tickets and
-versions, and the counts of failed handshakes.
+Squall's servers, over a veth pair that loses frames; certificates, names, protocols, tickets,
+versions, ciphers and groups, and the counts of failed handshakes. tshark reads the requests in a
+capture, with the secrets that Squall has written.
 
-Needs root, nginx, curl and openssl; $SQUALL is target/debug/squall unless set.
+Needs root, nginx, curl, openssl, tcpdump and tshark; $SQUALL is target/debug/squall unless set.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ import sys
 import tempfile
 
 from flows import LOCAL, REMOTE, V4, Nginx, Served, counted, flows, hash_of_body, inside, network
+from hosts import captured
 from tools import Failed, run, same
 
 LOSSY = "af_packet:va,drop=0.01,reorder=0.01,seed=3"
@@ -126,6 +128,46 @@ def squall_clients(folder):
     role, report, log = get(5, *tls("versions=1.2", *verified))
     counted(what, report, "client", 5, 5)
     same(f"{what}: nginx says", set(log), {f"/page 200 {PAGE} TLSv1.2 . squall.test -"})
+
+    for version, cipher, group, expected in [
+        ("1.3", "TLS_CHACHA20_POLY1305_SHA256", "secp384r1", ("0x1303", "24")),
+        ("1.2", "ECDHE-ECDSA-AES256-GCM-SHA384", "x25519", ("0xc02c", "29")),
+    ]:
+        what, capture, keys = f"secrets of TLS {version}", folder / "tls.pcap", folder / "keys.txt"
+        options = tls(f"versions={version}", f"ciphers={cipher}", f"groups={group}")
+        with captured(capture, "tcp port 443"):
+            _, report, log = get(5, *options, "--key-log", keys)
+        counted(what, report, "client", 5, 5)
+        same(f"{what}: nginx counts", len(log), 5)
+        same(f"{what}: only for their owner", keys.stat().st_mode & 0o777, 0o600)
+        read = ["tshark", "-r", capture, "-o", f"tls.keylog_file:{keys}"]
+        requests = run(*read, "-Y", "http.request.uri == /page").stdout.splitlines()
+        same(f"{what}: requests that tshark reads", len(requests), 5)
+        chosen = run(
+            *read,
+            "-Y",
+            "tls.handshake.type == 2",
+            "-T",
+            "fields",
+            "-e",
+            "tls.handshake.ciphersuite",
+            "-e",
+            "tls.handshake.extensions_key_share_group",
+        ).stdout
+        chosen = {tuple(line.split("\t")) for line in chosen.splitlines()}
+        # In TLS 1.2 the group is in a message of its own.
+        same(f"{what}: chosen", chosen, {expected if version == "1.3" else (expected[0], "")})
+        curves = run(
+            *read,
+            "-Y",
+            "tls.handshake.server_named_curve",
+            "-T",
+            "fields",
+            "-e",
+            "tls.handshake.server_named_curve",
+        ).stdout
+        curves = {int(curve, 16) for curve in curves.split()}
+        same(f"{what}: curves", curves, set() if version == "1.3" else {int(expected[1])})
 
     for what, error, why, argv in [
         (
@@ -250,7 +292,7 @@ def squall_servers(folder):
 def main():
     if os.geteuid() != 0:
         return print("SKIPPED: needs root")
-    for tool in ["nginx", "curl", "openssl"]:
+    for tool in ["nginx", "curl", "openssl", "tcpdump", "tshark"]:
         if shutil.which(tool) is None:
             return print(f"SKIPPED: needs {tool}")
     with tempfile.TemporaryDirectory(prefix="squall-tls-") as name:

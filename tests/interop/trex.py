@@ -1136,8 +1136,12 @@ def vxlan(api, client):
         return outer / scapy.UDP(sport=1337, dport=4789) / (header + inner)
 
     client.reset(ports=[0, 1])
-    client.set_port_attr(ports=[0, 1], vxlan_fs=[4789])
-    same("ports of VXLAN", str(client.get_port_attr(1)["vxlan_fs"]), "4789")
+    # As in TRex with this driver, which has no ports of VXLAN.
+    try:
+        client.set_port_attr(ports=[0, 1], vxlan_fs=[4789])
+        raise Failed("ports of VXLAN are not refused")
+    except api.TRexError as error:
+        same("the reason", "net_i40e" in str(error), True)
     for port, inside in ((0, False), (1, True)):
         stats = api.STLFlowStats(pg_id=20 + port, vxlan=True)
         builder = api.STLPktBuilder(pkt=packet(inside))
@@ -1152,7 +1156,6 @@ def vxlan(api, client):
     for port in (0, 1):
         flow = flows[20 + port]
         same(f"group {20 + port}", (flow["tx_pkts"][port], flow["rx_pkts"][1 - port]), (100, 100))
-    client.set_port_attr(ports=[0, 1], vxlan_fs=[])
     print("groups inside of VXLAN are counted")
 
 

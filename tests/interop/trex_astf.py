@@ -28,6 +28,7 @@ from trex_oracle import (
     LIKE,
     SQUALL,
     SYNC,
+    Terminal,
     captures,
     daemon,
     run_console,
@@ -711,9 +712,60 @@ def headers(api, client):
     same("flows in tunnels", found, [clients["tcps_connattempt"]] * 3)
     same("octets in tunnels", clients["tcps_sndbyte"], servers["tcps_rcvbyte"])
     client.tunnels_topo_clear()
+    tunnels_of_some(client, context)
     client.activate_tunnel(activate=False)
     client.reset()
     print("topologies and tunnels of clients, on the wire")
+
+
+def tunnels_of_some(client, context):
+    """Check on the wire that latency is measured in the tunnel of a client, and that a client which
+    the topology has off begins flows when it is switched on, in a tunnel with the flow's port."""
+    from trex.astf.tunnels_topo import TunnelsTopo
+
+    last = "16.0.0.4"
+    tunnels = TunnelsTopo()
+    tunnels.add_tunnel_ctx("16.0.0.1", "16.0.0.3", **context)
+    tunnels.add_tunnel_ctx(last, last, **{**context, "sport": 0, "activate": False})
+    tunnels.add_tunnel_ctx("16.0.0.9", "16.0.0.9", **context)
+    tunnels.add_tunnel_latency(0, "16.0.0.9", "48.0.0.9")
+    client.tunnels_topo_load(tunnels)
+    client.clear_stats()
+    client.start(mult=1, latency_pps=100)
+    frame, _ = frames_of(["16.0.0.9"])["16.0.0.9"]
+    # After the headers of Ethernet, IPv4, UDP and GTP-U: IPv4 from octet 50 on.
+    same("TEID and protocol", (frame[46:50], frame[59]), (struct.pack("!I", 7), 1))
+    same("the checksum of IPv4", sum(struct.unpack("!10H", frame[50:70])) % 0xFFFF, 0)
+    key = int(ipaddress.ip_address(last))
+    state = lambda: client.get_clients_info([key]).data()[str(key)]
+    same("a client that is off", state(), {"Found": 1, "state": "Inactive", "tunnel_type": "GTP"})
+    client.set_client_enable([key], True)
+    frame, _ = frames_of([last])[last]
+    same("the source ports outside and inside", frame[34:36], frame[70:72])
+    client.stop()
+    latency = client.get_latency_stats()
+    for port in (0, 1):
+        sent, came = latency[port ^ 1]["stats"]["m_tx_pkt_ok"], latency[port]["stats"]["m_pkt_ok"]
+        same(f"latency in a tunnel to port {port}", sent == came > 0, True)
+    client.tunnels_topo_clear()
+
+
+def screen(folder):
+    """The console in a terminal: its screens show flows and their latency, and it shows the flows of
+    template groups."""
+    with Terminal(folder, "-f") as console:
+        console.waits_for("trex>")
+        console.types("start -f astf/template_groups.py -m 10 -l 100\n", "trex>")
+        console.types("template_group names\n", "trex>")
+        console.types("tui\n", "navigation panel")
+        # Escape leads to the keys for screens.
+        console.types("\x1b", "browse:")
+        console.types("t", "connattempt")
+        for key, shown in (("l", "Latency Statistics"), ("v", "Histogram"), ("v", "Counters")):
+            console.types(key, shown)
+        console.types("q", "trex>")
+        console.types("stop\n", "SUCCESS")
+    print("TRex's console in a terminal")
 
 
 class Peer(socketserver.BaseRequestHandler):
@@ -816,6 +868,7 @@ def inside(folder, argv):
                 folder, ["connect", "start -f astf/udp1.py -m 5 -d 1", "stats", "stats -c", "stop"]
             )
             print("TRex's console in batch mode")
+            screen(folder)
         several_ports(api, folder)
         external_ends(api, folder)
         if "--full" in argv:

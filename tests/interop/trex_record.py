@@ -18,6 +18,7 @@ Usage: python3 tests/interop/trex_record.py [CONVERSATION...], where the client 
 
 import base64
 import contextlib
+import ipaddress
 import json
 import os
 import struct
@@ -36,7 +37,7 @@ RECORDER = SYNC + 10
 MAGIC = b"\xab\xe8\x5c\xea"
 # Keys whose values depend on the machine or on time.
 VOLATILE = {
-    *("hostname", "core_type", "uptime", "ts", "start_ts", "version", "cpu_util_raw"),
+    *("hostname", "core_type", "uptime", "ts", "start_ts", "cpu_util_raw"),
     *("m_cpu_util", "m_cpu_util_raw", "m_rx_cpu_util", "m_bw_per_core", "m_rx_core_pps"),
     *("m_tx_bps", "m_rx_bps", "m_tx_pps", "m_rx_pps", "m_rx_drop_bps", "m_tx_cps"),
     *("m_total_tx_bps", "m_total_tx_pps", "m_total_rx_bps", "m_total_rx_pps"),
@@ -147,6 +148,9 @@ class Recorder:
         """`value` without what differs from run to run."""
         if key in VOLATILE or (self.running and key in COUNTERS):
             return {str: "<text>", list: "<list>", dict: "<object>"}.get(type(value), "<number>")
+        # That of the server. A tunnel's version is a number.
+        if key == "version" and isinstance(value, str):
+            return "<text>"
         if key == "session_id":
             return self.session(value)
         if key == "specific_err":
@@ -476,6 +480,71 @@ def flows(talk):
         client.disconnect()
 
 
+def topologies(talk):
+    """Topologies of clients and of tunnels: sent in parts, read back, refused and cleared; records of
+    tunnels, and latency in one of them, while flows are active."""
+    from trex.astf.trex_astf_client import Tunnel
+    from trex.astf.tunnels_topo import TunnelsTopo
+
+    api, client = talk.api, talk.client
+    number = lambda ip: int(ipaddress.ip_address(ip))
+    client.reset()
+    topology = api.ASTFTopology()
+    topology.add_vif("0.1", "02:00:00:00:07:01", src_ipv4="5.5.5.5", vlan=7)
+    for last in range(10):
+        ip, port = f"16.0.0.{last}", "0.1" if last < 5 else "0"
+        topology.add_gw(port, ip, ip, f"02:00:00:00:08:{last:02x}")
+    client.topo_load(topology)
+    client.topo_resolve()
+    # The server knows this topology from the first part on.
+    client.topo_resolve()
+    other = talk.other("bob")
+    other.connect()
+    same("a topology that is read back", other.topo_mngr.get_merged_data(), topology.get_data())
+    other.disconnect()
+    talk.refused(client.activate_tunnel, loopback=True)
+    client.load_profile("astf/udp1.py")
+    with talk.recorder.traffic():
+        client.start(mult=10, duration=3600, nc=True)
+        talk.refused(client.topo_clear)
+        client.stop()
+    client.clear_profile()
+    client.topo_clear()
+    tunnels = TunnelsTopo()
+    context = {"src_ip": "1.1.1.11", "dst_ip": "12.2.2.2", "sport": 5000, "version": 4}
+    context |= {"teid_jump": 2, "tunnel_type": 1}
+    for first in range(0, 256, 32):
+        ips = [f"16.0.0.{last}" for last in (first, first + 31)]
+        tunnels.add_tunnel_ctx(*ips, initial_teid=first * 100, activate=first < 224, **context)
+    tunnels.add_tunnel_latency(0, "16.0.0.3", "48.0.0.7")
+    talk.refused(client.tunnels_topo_load, tunnels)
+    client.activate_tunnel(loopback=True)
+    client.tunnels_topo_load(tunnels)
+    client.tunnels_topo.sync_with_server()
+    same("tunnels that are read back", client.tunnels_topo.get_data(), tunnels.get_data())
+    talk.refused(client.tunnels_topo_load, tunnels)
+    client.load_profile("astf/udp1.py")
+    with talk.recorder.traffic():
+        client.start(mult=20, duration=3600, latency_pps=100, nc=True)
+        record = Tunnel("fd00::1", "fd00::2", 0, 99, 6)
+        client.update_tunnel_client_record({number("16.0.0.1"): record}, 1)
+        wrong = Tunnel("1.1.1.1", "fd00::2", 5000, 99, 4)
+        talk.refused(client.update_tunnel_client_record, {number("16.0.0.1"): wrong}, 1)
+        client.get_clients_info([number("16.0.0.1"), number("16.0.0.224"), number("16.0.1.0")])
+        client.set_client_enable([number("16.0.0.224")], True)
+        client.get_clients_info_range(number("16.0.0.223"), number("16.0.0.225"))
+        talk.refused(client.tunnels_topo_clear)
+        talk.refused(client.activate_tunnel, activate=False)
+        client.stop()
+        client.get_stats()
+        client.reset()
+        client.tunnels_topo_clear()
+        client.activate_tunnel(activate=False)
+        record = Tunnel("1.1.1.1", "2.2.2.2", 5000, 1, 4)
+        talk.refused(client.update_tunnel_client_record, {number("16.0.0.1"): record}, 1)
+        client.disconnect()
+
+
 FRAME = bytes.fromhex("000000020000000000010000080045") + bytes(45)
 # The mode, the ports, files of the daemon, and the parts.
 LOOP = ["loop:trex", "loop:trex"]
@@ -483,6 +552,7 @@ CONVERSATIONS = {
     "stl": ("stl", LOOP, [streams, tags, owners, control]),
     "services": ("stl", VETH, [services]),
     "astf": ("astf", LOOP, [flows]),
+    "topologies": ("astf", LOOP, [topologies]),
 }
 
 

@@ -503,6 +503,181 @@ def test_a_dhcp_client_gets_an_address_of_a_server_and_gives_it_back(otg):
     assert (served.acks_sent, served.releases_received) == (1, 1)
 
 
+def protocols(otg, state):
+    control = otg.api.control_state()
+    control.protocol.all.state = state
+    otg.api.set_control_state(control)
+
+
+def test_a_dhcpv6_client_gets_an_address_and_a_prefix_and_gives_them_back(otg):
+    config = otg.config()
+    device(config, "p2", 2, version=6)
+    server = config.devices[0].dhcp_server.ipv6_interfaces.add(name="server", ipv6_name="ip2")
+    pools = server.leases.add(lease_time=600).ia_type.ianapd
+    pools.iana.start_address, pools.iana.size = "2001:db8:1::100", 5
+    pools.iapd.start_prefix_address = "2001:db8:100::"
+    pools.iapd.configured_prefix_len = pools.iapd.advertised_prefix_len = 56
+    client = config.devices.add(name="d1").ethernets.add(name="eth1", mac=mac(1))
+    client.connection.port_name = "p1"
+    client.dhcpv6_interfaces.add(name="client").ia_type.ianapd.t1 = 302400
+    otg.api.set_config(config)
+
+    def leases():
+        request = otg.api.states_request()
+        request.dhcpv6_leases.dhcp_server_names = ["server"]
+        return otg.api.get_states(request).dhcpv6_leases[0].leases
+
+    def interface():
+        request = otg.api.states_request()
+        request.dhcpv6_interfaces.dhcp_client_names = []
+        return otg.api.get_states(request).dhcpv6_interfaces[0]
+
+    protocols(otg, "start")
+    try:
+        otg.until(lambda: len(interface().ia_addresses), "the client has an address")
+        found = interface()
+        assert found.dhcp_client_name == "client"
+        (address,), (prefix,) = found.ia_addresses, found.iapd_addresses
+        assert (address.address, address.lease_time) == ("2001:db8:1::100", 600)
+        assert (prefix.address, prefix.prefix_length) == ("2001:db8:100::", 56)
+        by_address, by_prefix = leases()
+        assert (by_address.address, by_prefix.address) == ("2001:db8:1::100", "2001:db8:100::/56")
+        assert by_address.client_id == "00030001" + mac(1).replace(":", "")
+        assert 500 <= by_address.valid_time <= 600 and by_address.renew_time <= 300
+    finally:
+        protocols(otg, "stop")
+    assert not leases(), "the client gave its leases back"
+    request = otg.api.metrics_request()
+    request.dhcpv6_client.client_names = ["client"]
+    counted = otg.api.get_metrics(request).dhcpv6client_metrics[0]
+    # A Solicit before the link is up is repeated.
+    assert counted.solicits_sent >= 1 and counted.releases_sent >= 1
+    assert counted.advertisements_received >= 1 and counted.nacks_received == 0
+    assert (counted.rapid_commit_solicits_sent, counted.reconfigures_received) == (0, 0)
+    request = otg.api.metrics_request()
+    request.dhcpv6_server.column_names = ["requests_received", "releases_received"]
+    served = otg.api.get_metrics(request).dhcpv6server_metrics[0]
+    assert served.requests_received >= 1 and served.releases_received >= 1
+
+
+def test_lldp_instances_are_neighbors_until_the_protocols_stop(otg):
+    config = otg.config()
+    for number in (1, 2):
+        instance = config.lldp.add(name=f"lldp{number}", hold_time=120, advertisement_interval=5)
+        instance.connection.port_name = f"p{number}"
+        instance.chassis_id.mac_address_subtype.value = mac(number)
+        instance.system_name.value = f"system {number}"
+    otg.api.set_config(config)
+
+    def neighbors():
+        request = otg.api.states_request()
+        request.lldp_neighbors.lldp_names = []
+        return otg.api.get_states(request).lldp_neighbors
+
+    protocols(otg, "start")
+    try:
+        otg.until(lambda: len(neighbors()) == 2, "both have a neighbor")
+        for number, neighbor in zip((2, 1), neighbors()):
+            assert neighbor.lldp_name == f"lldp{3 - number}"
+            assert (neighbor.chassis_id_type, neighbor.chassis_id) == ("mac_address", mac(number))
+            assert (neighbor.port_id_type, neighbor.port_id) == ("interface_name", f"p{number}")
+            assert (neighbor.system_name, neighbor.ttl) == (f"system {number}", 120)
+            (capability,) = neighbor.capabilities
+            assert capability.capability_name == "station_only" and capability.capability_enabled
+        request = otg.api.metrics_request()
+        request.lldp.lldp_names = ["lldp1"]
+
+        def counted():
+            return otg.api.get_metrics(request).lldp_metrics[0]
+
+        otg.until(lambda: min(counted().frames_tx, counted().frames_rx) >= 2, "frames both ways")
+        assert (counted().frames_error_rx, counted().tlvs_unknown) == (0, 0)
+    finally:
+        protocols(otg, "stop")
+    assert not neighbors()
+
+
+def test_lags_come_up_carry_flows_and_go_out_of_sync(otg):
+    config = otg.config()
+    for number in (1, 2):
+        lag = config.lags.add(name=f"lag{number}", min_links=1)
+        lag.protocol.lacp.actor_system_id = f"0{number}:01:01:01:01:01"
+        lag.protocol.lacp.actor_key = number
+        member = lag.ports.add(port_name=f"p{number}")
+        member.lacp.actor_port_number = 1
+        member.ethernet.name, member.ethernet.mac = f"eth{number}", mac(number)
+    flow = otg.flow(config, packets=50)
+    flow.tx_rx.port.tx_name, flow.tx_rx.port.rx_names = "lag1", ["lag2"]
+    otg.api.set_config(config)
+
+    def lacp():
+        request = otg.api.metrics_request()
+        request.lacp.lag_names = []
+        return {one.lag_name: one for one in otg.api.get_metrics(request).lacp_metrics}
+
+    def lags():
+        request = otg.api.metrics_request()
+        request.lag.lag_names = []
+        return {one.name: one for one in otg.api.get_metrics(request).lag_metrics}
+
+    def are(status):
+        return all(one.oper_status == status for one in lags().values())
+
+    assert are("down") and not lacp()["lag1"].collecting
+    protocols(otg, "start")
+    try:
+        otg.until(lambda: are("up"), "both are up")
+        found = lacp()["lag1"]
+        assert (found.system_id, found.partner_id) == ("01:01:01:01:01:01", "02:01:01:01:01:01")
+        assert (found.oper_key, found.partner_key) == (1, 2)
+        assert (found.activity, found.timeout, found.synchronization) == (
+            "active",
+            "short",
+            "in_sync",
+        )
+        assert found.aggregatable and found.collecting and found.distributing
+        assert found.lag_member_port_name == "p1" and found.lacp_rx_errors == 0
+        otg.transmit("start")
+        metrics = otg.finished()
+        assert (metrics["f"].frames_tx, metrics["f"].frames_rx) == (50, 50)
+        assert lags()["lag1"].frames_tx == 50 and lags()["lag2"].frames_rx >= 50
+
+        control = otg.api.control_state()
+        control.protocol.lacp.admin.state = "down"
+        control.protocol.lacp.admin.lag_member_names = ["p1"]
+        otg.api.set_control_state(control)
+        otg.until(lambda: are("down"), "both are out of sync")
+        assert lacp()["lag1"].synchronization == "out_sync"
+        control = otg.api.control_state()
+        control.protocol.lacp.admin.state = "up"
+        otg.api.set_control_state(control)
+        otg.until(lambda: are("up"), "both are in sync again")
+
+        control = otg.api.control_state()
+        control.protocol.lacp.member_ports.state = "down"
+        otg.api.set_control_state(control)
+        otg.until(lambda: are("down"), "both are silent")
+        control.protocol.lacp.member_ports.lag_member_names = ["p9"]
+        assert "p9" in "".join(refused(lambda: otg.api.set_control_state(control)).errors)
+    finally:
+        protocols(otg, "stop")
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_loopbacks_answer_through_their_interface(otg, version):
+    config = otg.config()
+    device(config, "p1", 1, version)
+    device(config, "p2", 2, version)
+    address = "192.0.2.1" if version == 4 else "2001:db8:2::1"
+    router = config.devices[1]
+    loopbacks = router.ipv4_loopbacks if version == 4 else router.ipv6_loopbacks
+    loopbacks.add(name="loopback", eth_name="eth2", address=address)
+    otg.api.set_config(config)
+    mine = "10.1.0.1" if version == 4 else "2001:db8:1::1"
+    asked = [("ip1", address), ("loopback", mine)]
+    assert ping(otg, version, *asked) == [(*pair, "succeeded") for pair in asked]
+
+
 def ping(otg, version, *pairs):
     """Return the results of echo requests: for each pair, from an address of a device to an
     address."""

@@ -89,6 +89,7 @@ const TAKEN: &[(&str, &str)] = &[
     ("ReceivedFlows", "bool | FlowOptions"),
     ("FileOrOptions", "str | os.PathLike[str] | CaptureOptions"),
     ("RunOptions.labels", "str | os.PathLike[str]"),
+    ("RunOptions.key_log", "str | os.PathLike[str]"),
     ("CaptureOptions.file", "str | os.PathLike[str]"),
 ];
 

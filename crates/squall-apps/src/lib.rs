@@ -57,4 +57,4 @@ pub use model::{
 };
 pub use observer::{Counts, Observer, ProtocolError};
 pub use squall_tls::{TlsSettings, TlsSettingsError, TlsVersion};
-pub use tls::Tls;
+pub use tls::{KeyLog, Tls};

@@ -1,6 +1,8 @@
 //! A substitute for `tls` in builds without that feature: all settings are refused, so no program
 //! has sessions.
 
+use std::{io, path::Path};
+
 use squall_tcp::{Event, Piece};
 
 use crate::{Apps, FlowSocket, Observer, ProgramId, TlsSettings, TlsSettingsError};
@@ -14,6 +16,26 @@ impl Tls {
     /// Always.
     pub fn new(_: &TlsSettings) -> Result<Self, TlsSettingsError> {
         Err(TlsSettingsError::unsupported())
+    }
+
+    pub fn log_keys(&mut self, _: &KeyLog) {
+        match *self {}
+    }
+}
+
+/// A type without values.
+#[derive(Clone, Debug)]
+pub enum KeyLog {}
+
+impl KeyLog {
+    /// # Errors
+    /// Always.
+    pub fn create(_: &Path) -> io::Result<Self> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, TlsSettingsError::unsupported()))
+    }
+
+    pub fn failure(&self) -> Option<&str> {
+        match *self {}
     }
 }
 

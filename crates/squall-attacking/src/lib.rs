@@ -9,6 +9,7 @@
 
 mod background;
 mod capture;
+mod hosts;
 mod list;
 mod live;
 mod passage;
@@ -16,6 +17,7 @@ mod rules;
 mod templates;
 
 use std::{
+    collections::HashMap,
     fs::File,
     io::{BufWriter, Write},
     ops::Range,
@@ -36,9 +38,9 @@ use squall_attacks::{
     suite::{self, Examiner, NOT_SEEN, NearMisses, Order, Outcome, Pace},
     wire,
 };
-use squall_engine::Take;
+use squall_engine::{HostedConversation, Take};
 use squall_flows::{FailedConversation, Served};
-use squall_plan::{LiveFlows, PlanFlows, PlanReplay};
+use squall_plan::{LiveFlows, PlanFlows, PlanReplay, ReplayHosts};
 use squall_profile::{
     Attack, AttackOf, AttackPace, AttackRules, Diagnostics, ErrorCollector, IdsEngine, NearMiss,
     Profile,
@@ -47,6 +49,8 @@ use squall_replay::{Input, Replay, SplitBy, split};
 use squall_report::report::attack::{AttackReport, UnsolvedRule};
 use squall_rules::{Protocol, RuleSet};
 use squall_units::{Cannot, Division, MacAddr, Nanos};
+
+use hosts::OfHosts;
 
 pub use capture::{Capture, Frames, Made, Merged, Overlapping, Timed, Timeline};
 pub use live::Live;
@@ -78,8 +82,8 @@ impl From<Cannot> for Error {
 
 /// MAC addresses of clients and servers, by which a replay selects the first or the second port for
 /// a frame.
-const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
-const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+const CLIENT_MAC: MacAddr = ReplayHosts::CLIENT;
+const SERVER_MAC: MacAddr = ReplayHosts::SERVER;
 
 /// Attacks that are ready to be sent.
 #[derive(Clone)]
@@ -121,6 +125,10 @@ struct AttackReplay {
     lines: Vec<Line>,
     /// Range of the indices of its labels, including those of attacks that are played live.
     labels: Range<usize>,
+    /// Index of its report.
+    report: usize,
+    /// The hosts that send and receive its frames.
+    hosts: Option<OfHosts>,
 }
 
 /// The rules, the outcomes of the chosen ones, and the engine for which they are solved.
@@ -143,6 +151,8 @@ struct Section {
     lines: Vec<Line>,
     /// In a live run, the attacks that are played as conversations.
     live: Vec<Line>,
+    /// The attacks, if they are made from rules.
+    suite: Option<(Arc<RuleSet>, Arc<suite::Suite>)>,
 }
 
 /// Reads, solves and schedules the attacks of `profile`, and keeps those that belong to `part`.
@@ -194,17 +204,25 @@ pub fn prepare(
     let (mut labels, mut live, mut numbers) = (Vec::<Label>::new(), Vec::new(), 0);
     let mut sent = passage::Sent::default();
     for spec in &profile.attacks {
+        let hosts = match squall_plan::attack_hosts(spec, profile) {
+            Ok(hosts) => hosts,
+            Err(mistake) => {
+                mistakes.add(mistake);
+                continue;
+            }
+        };
         let background =
             spec.background.as_ref().and_then(|file| background::survey(file, &mut mistakes));
         let section = match &spec.what {
             AttackOf::Rules(of) => {
-                let recorder = SentRecorder { before: labels.len(), sent: &mut sent };
-                let of = (of, background.as_ref(), part);
+                let recorder = SentRecorder { before: labels.len(), sent: &mut sent, hosts };
+                let of = (of, background.as_ref(), hosts, part);
                 from_rules(profile, spec, of, progress, recorder, &mut mistakes)?
             }
             AttackOf::Template { name, options } => {
-                let recorder = SentRecorder { before: labels.len(), sent: &mut sent };
-                templates::section(profile, spec, (name, options), part, recorder, &mut mistakes)
+                let recorder = SentRecorder { before: labels.len(), sent: &mut sent, hosts };
+                let of = (name, &options[..], hosts);
+                templates::section(profile, spec, of, part, recorder, &mut mistakes)
             }
         };
         let Some(mut section) = section else { continue };
@@ -237,6 +255,8 @@ pub fn prepare(
                 waits: spec.after.is_some(),
                 lines: section.lines,
                 labels: first_label..labels.len(),
+                report: prepared.reports.len(),
+                hosts: hosts.map(|hosts| OfHosts { hosts, first: before, suite: section.suite }),
             });
         }
         live.extend(section.live);
@@ -266,14 +286,22 @@ struct SentRecorder<'a> {
     /// Number of labels of earlier attack sections.
     before: usize,
     sent: &'a mut passage::Sent,
+    hosts: Option<ReplayHosts>,
 }
 
 impl SentRecorder<'_> {
     /// Adds the frames of an attack. `label` is the index of its last label within its section.
     fn add(&mut self, spec: &Attack, label: usize, frames: &[wire::Frame]) {
+        let own = match self.hosts {
+            None => None,
+            Some(ReplayHosts { servers: None, .. }) => Some(End::Server),
+            Some(ReplayHosts { clients: None, .. }) => Some(End::Client),
+            // Nothing would tell the frames of one attack from those of another.
+            Some(_) => return,
+        };
         if spec.port2.is_some() {
             let frames = frames.iter().map(|frame| (frame.from, frame.octets.as_slice()));
-            self.sent.add(self.before + label, frames);
+            self.sent.add(self.before + label, own, frames);
         }
     }
 }
@@ -281,7 +309,12 @@ impl SentRecorder<'_> {
 fn from_rules(
     profile: &Profile,
     spec: &Attack,
-    (of, background, part): (&AttackRules, Option<&background::Survey>, Division),
+    (of, background, hosts_of, part): (
+        &AttackRules,
+        Option<&background::Survey>,
+        Option<ReplayHosts>,
+        Division,
+    ),
     progress: Progress<'_>,
     mut recorder: SentRecorder<'_>,
     mistakes: &mut ErrorCollector<'_>,
@@ -295,11 +328,13 @@ fn from_rules(
     let engine = named.unwrap_or_default();
     let Some(rules) = rules::read(of, named, mistakes)? else { return Ok(None) };
     let Some(choice) = rules::choose(of, mistakes) else { return Ok(None) };
-    let (Some(wire), Some(hosts)) =
-        (rules::wire(profile, spec, mistakes), rules::hosts(spec, mistakes))
+    let (Some(wire), Some(mut hosts)) =
+        (rules::wire(profile, spec, hosts_of, mistakes), rules::hosts(spec, mistakes))
     else {
         return Ok(None);
     };
+    let is_ipv6 = hosts_of.map(|hosts| hosts.is_ipv6(profile));
+    hosts.family = is_ipv6.map(|is_ipv6| if is_ipv6 { 6 } else { 4 }).or(hosts.family);
     let chosen: Vec<usize> =
         (0..rules.rules.len()).filter(|&rule| choice.takes(&rules.rules[rule])).collect();
     if chosen.is_empty() {
@@ -320,12 +355,17 @@ fn from_rules(
         }
     };
     let mut suite = suite::arrange(&rules, &outcomes, &order);
-    if spec.port2.is_some() {
+    if spec.port2.is_some() || hosts_of.is_some() {
         for attack in &mut suite.attacks {
-            (attack.ends.client_mac, attack.ends.server_mac) = (CLIENT_MAC.0, SERVER_MAC.0);
+            let server = hosts_of.map_or(SERVER_MAC, |_| ReplayHosts::server_mac(attack.number));
+            (attack.ends.client_mac, attack.ends.server_mac) = (CLIENT_MAC.0, server.0);
         }
     }
     let numbers = suite.attacks.last().map_or(0, |last| last.number + 1);
+    let all = suite.attacks.len();
+    // Rules may leave only the family of addresses that the hosts do not have.
+    suite.attacks.retain(|attack| is_ipv6.is_none_or(|is| attack.ends.client.is_ipv6() == is));
+    suite.without_address += (all - suite.attacks.len()) as u64;
     suite.attacks.retain(|attack| attack.begin < spec.end());
     suite.attacks.retain(|attack| match spec.live && live::is_conversation(attack) {
         true => part.has_address(attack.ends.client),
@@ -340,8 +380,16 @@ fn from_rules(
         // examined.
         let made = in_parallel(&some, |attack| {
             let (frames, mut labels) = attack.frames(&rules, &wire)?;
-            let holds = examiner.correct(attack, &frames, &mut labels);
-            Ok::<_, wire::Error>((frames, labels, holds))
+            let problem = if !examiner.correct(attack, &frames, &mut labels) {
+                Some("near_miss_seen")
+            } else if let Some(of) = hosts_of
+                && !hosts::are_in_headers_only(attack, &frames, of, &rules, &wire)?
+            {
+                Some("own_address")
+            } else {
+                None
+            };
+            Ok::<_, wire::Error>((frames, labels, problem))
         });
         for (attack, made) in some.into_iter().zip(made) {
             examined.add(spec, attack, made, &mut recorder);
@@ -355,7 +403,9 @@ fn from_rules(
         report.left_out.insert("no_address".into(), suite.without_address);
     }
     section.solved = Some((rules.clone(), Arc::new(outcomes), engine));
-    let made = Made { rules, suite: Arc::new(suite), wire, which: |_| true };
+    let suite = Arc::new(suite);
+    section.suite = Some((rules.clone(), suite.clone()));
+    let made = Made { rules, suite, wire, which: |_| true };
     let line = |which: fn(&suite::Attack) -> bool| -> Line {
         let made = Made { which, ..made.clone() };
         Arc::new(move || Box::new(Frames::new(made.clone())))
@@ -428,9 +478,9 @@ struct Examined {
     kept: Vec<suite::Attack>,
 }
 
-/// Frames, labels, and whether the attack is as intended: the rule matches or, for a near miss,
-/// does not match.
-type Written = Result<(Vec<wire::Frame>, Vec<Label>, bool), wire::Error>;
+/// Frames, labels, and why the attack is left out: a near miss that matches in the form in which it
+/// is sent, or frames that have the address of a host outside their headers.
+type Written = Result<(Vec<wire::Frame>, Vec<Label>, Option<&'static str>), wire::Error>;
 
 impl Examined {
     fn add(
@@ -443,8 +493,8 @@ impl Examined {
         let report = &mut self.report;
         let mut leave_out = |why: &str| *report.left_out.entry(why.into()).or_default() += 1;
         let (frames, of) = match made {
-            Some(Ok((frames, of, true))) => (frames, of),
-            Some(Ok((.., false))) => return leave_out("near_miss_seen"),
+            Some(Ok((frames, of, None))) => (frames, of),
+            Some(Ok((.., Some(why)))) => return leave_out(why),
             Some(Err(error)) => {
                 leave_out("not_written");
                 report.left_out_first.get_or_insert_with(|| error.to_string());
@@ -632,6 +682,7 @@ impl Prepared {
     pub fn replaying(&self) -> Vec<PlanReplay> {
         let of = |attack: &AttackReplay| PlanReplay {
             waits: attack.waits,
+            hosts: attack.hosts.as_ref().map(|of| of.hosts),
             ..self.replay(&attack.name, attack.lines.clone())
         };
         self.replays.iter().map(of).collect()
@@ -654,19 +705,29 @@ impl Prepared {
         PlanReplay { fixed: true, ..PlanReplay::new(name, self.ways.clone(), replay) }
     }
 
-    /// Replaces planned times in the labels by departure times. `at` maps an attack's name and a
-    /// planned time to the departure time; `None` if the frame was not sent.
+    /// Replaces planned times in the labels by departure times, and addresses by those of the hosts
+    /// that were used. `at` maps an attack's name and a planned time to the departure time; `None`
+    /// if the frame was not sent. `used` maps its name to the hosts of its conversations.
     #[must_use]
-    pub fn left(&self, at: impl Fn(&str, Nanos) -> Option<Nanos>) -> Self {
+    pub fn left<'a>(
+        &self,
+        at: impl Fn(&str, Nanos) -> Option<Nanos>,
+        used: impl Fn(&str) -> Option<&'a HashMap<u64, HostedConversation>>,
+    ) -> Self {
         let mut left = self.clone();
         let labels = Arc::make_mut(&mut left.labels);
         // Live conversations follow their own schedule.
         let live = self.live.as_ref().map(Live::labeled).unwrap_or_default();
         for attack in &self.replays {
+            let of = |time| at(&attack.name, time).unwrap_or(NEVER);
             for i in attack.labels.clone().filter(|i| !live.contains(i)) {
                 let label = &mut labels[i];
-                let of = |time| at(&attack.name, time).unwrap_or(NEVER);
                 (label.begin, label.end) = (of(label.begin), of(label.end));
+            }
+            if let Some((hosts, used)) = attack.hosts.as_ref().zip(used(&attack.name)) {
+                let outcome = hosts.settle(&mut labels[attack.labels.clone()], used, of);
+                let report = &mut left.reports[attack.report];
+                (report.unsent, report.unseen) = (outcome.unsent, report.unseen + outcome.unseen);
             }
         }
         left

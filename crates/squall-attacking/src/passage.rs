@@ -13,6 +13,8 @@ use squall_measure::flow::{Fragment, Headers, Link, protocol};
 use squall_port::RxBatch;
 use squall_units::Nanos;
 
+use crate::hosts::is_cut_short;
+
 /// Protocol and endpoints of one direction. Ports are 0 for fragments, because only the first
 /// fragment has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,6 +100,8 @@ pub(crate) struct Sent {
     /// belongs to a single attack. `None` if several attacks share them.
     pairs: HashMap<(u8, IpAddr, IpAddr), Option<u32>>,
     receivers: HashMap<(u8, IpAddr), Option<u32>>,
+    /// The same by sender, for attacks whose receivers are hosts.
+    senders: HashMap<(u8, IpAddr), Option<u32>>,
     flows: Vec<SentFlow>,
     /// Attacks sent as frames.
     attacks: Vec<Framed>,
@@ -105,6 +109,7 @@ pub(crate) struct Sent {
 
 #[derive(Debug)]
 struct SentFlow {
+    flow: Flow,
     from: End,
     /// Index of its attack's label.
     label: usize,
@@ -116,33 +121,46 @@ struct SentFlow {
 struct Framed {
     /// Index of its last label, which has the rule.
     label: usize,
+    /// The end that has an address of its own, if the other one is a host.
+    own: Option<End>,
     flows: Vec<u32>,
 }
 
 impl Sent {
-    /// Adds the frames of one attack, whose last label has index `label`.
-    pub fn add<'a>(&mut self, label: usize, frames: impl Iterator<Item = (End, &'a [u8])>) {
+    /// Adds the frames of one attack, whose last label has index `label`. If one end is a host,
+    /// whose address is not known yet, `own` is the other one.
+    pub fn add<'a>(
+        &mut self,
+        label: usize,
+        own: Option<End>,
+        frames: impl Iterator<Item = (End, &'a [u8])>,
+    ) {
         let mut flows = Vec::new();
         for (from, octets) in frames {
             let Some((flow, tally)) = read(octets) else { continue };
-            let place = self.place(flow, from, label);
+            let place = self.place(flow, from, own, label);
             self.flows[place as usize].tally.add(tally);
             if !flows.contains(&place) {
                 flows.push(place);
             }
         }
-        self.attacks.push(Framed { label, flows });
+        self.attacks.push(Framed { label, own, flows });
     }
 
-    fn place(&mut self, flow: Flow, from: End, label: usize) -> u32 {
+    fn place(&mut self, flow: Flow, from: End, own: Option<End>, label: usize) -> u32 {
         if let Some(&place) = self.places.get(&flow) {
             return place;
         }
         let place = self.flows.len() as u32;
         self.places.insert(flow, place);
-        self.flows.push(SentFlow { from, label, tally: Tally::default() });
+        self.flows.push(SentFlow { flow, from, label, tally: Tally::default() });
         let flows = &self.flows;
         let same = |known: &u32| flows[*known as usize].label == label;
+        if own == Some(from) {
+            let sender = self.senders.entry((flow.protocol, flow.source.0)).or_insert(Some(place));
+            *sender = sender.filter(same);
+            return place;
+        }
         let pair = self
             .pairs
             .entry((flow.protocol, flow.source.0, flow.destination.0))
@@ -164,9 +182,28 @@ impl Sent {
         let of_pair = || self.pairs.get(&(flow.protocol, source, destination)).copied();
         let place = known.or_else(|| match of_pair() {
             Some(place) => place,
-            None => self.receivers.get(&(flow.protocol, destination)).copied().flatten(),
+            None => {
+                let of = |ends: &HashMap<(u8, IpAddr), Option<u32>>, address| {
+                    ends.get(&(flow.protocol, address)).copied().flatten()
+                };
+                of(&self.receivers, destination).or_else(|| of(&self.senders, source))
+            }
         })?;
         (self.flows[place as usize].from == from).then_some(place)
+    }
+
+    /// Whether frames of the attack are recognized: if one end is a host, only if no other attack
+    /// has the address of the other end.
+    fn is_recognized(&self, attack: &Framed) -> bool {
+        attack.own.is_none_or(|own| {
+            attack.flows.iter().map(|place| &self.flows[*place as usize]).all(|sent| {
+                let (ends, address) = match sent.from == own {
+                    true => (&self.senders, sent.flow.source.0),
+                    false => (&self.receivers, sent.flow.destination.0),
+                };
+                ends.get(&(sent.flow.protocol, address)).is_some_and(Option::is_some)
+            })
+        })
     }
 }
 
@@ -218,14 +255,18 @@ impl PassageChecker {
         self.tallies.0.get(&place).copied().unwrap_or_default()
     }
 
-    /// The attacks that ended by `end`, each with the effect of the device on it.
+    /// The attacks that ended by `end`, each with the effect of the device on it. Attacks that
+    /// ended early, or that are not recognized, are left out.
     pub(crate) fn attacks<'a>(
         &'a self,
         labels: &'a [Label],
         end: Nanos,
     ) -> impl Iterator<Item = (&'a Label, Passage)> + 'a {
-        let whole =
-            move |framed: &&Framed| labels.get(framed.label).is_some_and(|label| label.end <= end);
+        let whole = move |framed: &&Framed| {
+            let label = labels.get(framed.label);
+            label.is_some_and(|label| label.end <= end && !is_cut_short(label))
+                && self.sent.is_recognized(framed)
+        };
         self.sent
             .attacks
             .iter()
@@ -334,7 +375,7 @@ mod tests {
 
     fn received(sent: &[wire::Frame]) -> PassageChecker {
         let mut all = Sent::default();
-        all.add(0, sent.iter().map(|frame| (frame.from, frame.octets.as_slice())));
+        all.add(0, None, sent.iter().map(|frame| (frame.from, frame.octets.as_slice())));
         PassageChecker::of(Arc::new(all))
     }
 

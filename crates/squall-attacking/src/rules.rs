@@ -5,6 +5,7 @@ use std::{net::IpAddr, path::PathBuf, sync::Arc};
 use regex::Regex;
 use squall_attacks::{Evasion, assemble::variants::Variant, solve::Hosts, suite::Choice, wire};
 use squall_flows::AddrRange;
+use squall_plan::ReplayHosts;
 use squall_profile::{Attack, AttackRules, ErrorCollector, Located, Profile};
 use squall_rules::{Addresses, EngineVersion, Numbers, Problem, Reader, RuleSet, Variables};
 use squall_units::Cannot;
@@ -153,10 +154,15 @@ fn variant(spec: &Located) -> Option<Variant> {
 pub fn wire(
     profile: &Profile,
     spec: &Attack,
+    hosts: Option<ReplayHosts>,
     mistakes: &mut ErrorCollector<'_>,
 ) -> Option<wire::Settings> {
-    let mut settings =
-        wire::Settings { seed: profile.effective_seed(), ..wire::Settings::default() };
+    let vlan = hosts.and_then(|hosts| hosts.vlan(profile));
+    let mut settings = wire::Settings {
+        seed: profile.effective_seed(),
+        vlans: vlan.map(|id| id as u16).into_iter().collect(),
+        ..wire::Settings::default()
+    };
     if let Some(gap) = spec.gap {
         settings.gap = gap;
     }

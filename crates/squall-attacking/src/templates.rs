@@ -6,6 +6,7 @@ use squall_attacks::{
     templates::{Class, Parameters, Template, named, templates},
     wire,
 };
+use squall_plan::ReplayHosts;
 use squall_profile::{Attack, AttackPace, ErrorCollector, Located, NearMiss, Profile};
 use squall_units::{Division, Nanos};
 
@@ -20,7 +21,7 @@ const MAX_HOSTS: usize = 65_536;
 pub(crate) fn section(
     profile: &Profile,
     spec: &Attack,
-    (name, options): (&Located, &[(String, Located)]),
+    (name, options, hosts_of): (&Located, &[(String, Located)], Option<ReplayHosts>),
     part: Division,
     mut recorder: SentRecorder<'_>,
     mistakes: &mut ErrorCollector<'_>,
@@ -47,8 +48,13 @@ pub(crate) fn section(
         );
         return None;
     }
-    let parameters = parameters(profile, spec, template, options, mistakes)?;
-    let wire = rules::wire(profile, spec, mistakes)?;
+    let family = match hosts_of.map(|hosts| hosts.is_ipv6(profile)) {
+        Some(true) => 6,
+        Some(false) => 4,
+        None => spec.family.unwrap_or(4),
+    };
+    let parameters = parameters(profile, (spec, family), template, options, mistakes)?;
+    let wire = rules::wire(profile, spec, hosts_of, mistakes)?;
     let mut section = Section::default();
     let events = match template.events(&parameters) {
         Ok(events) => events,
@@ -85,6 +91,7 @@ pub(crate) fn section(
         start: spec.start,
         end: spec.end(),
         by_port: spec.port2.is_some(),
+        of_hosts: hosts_of.is_some(),
         part,
     };
     section.lines.push(Arc::new(move || -> Timeline { Box::new(Frames::new(frames.clone())) }));
@@ -93,13 +100,12 @@ pub(crate) fn section(
 
 fn parameters(
     profile: &Profile,
-    spec: &Attack,
+    (spec, family): (&Attack, u8),
     template: &Template,
     options: &[(String, Located)],
     mistakes: &mut ErrorCollector<'_>,
 ) -> Option<Parameters> {
     let mut parameters = Parameters { seed: profile.effective_seed(), ..template.usual() };
-    let family = spec.family.unwrap_or(4);
     let usual = |one: &str, other: &str| -> Vec<IpAddr> {
         let text = if family == 6 { other } else { one };
         text.parse().into_iter().collect()
@@ -233,6 +239,8 @@ struct EventFrames {
     end: Nanos,
     /// Whether there are two ports, between which the MAC addresses decide.
     by_port: bool,
+    /// Whether frames name their conversation, for their hosts.
+    of_hosts: bool,
     part: Division,
 }
 
@@ -250,7 +258,10 @@ impl Overlapping for EventFrames {
             return Some(Vec::new());
         }
         let mut event = self.template.events(&self.parameters).ok()?.nth(nth)?;
-        if self.by_port {
+        if self.of_hosts {
+            let server = ReplayHosts::server_mac(nth as u64);
+            (event.ends.client_mac, event.ends.server_mac) = (CLIENT_MAC.0, server.0);
+        } else if self.by_port {
             (event.ends.client_mac, event.ends.server_mac) = (CLIENT_MAC.0, SERVER_MAC.0);
         }
         // All events were written once already, to make their labels, so errors have been reported.

@@ -1,9 +1,9 @@
 //! Schedules attacks: turns solutions into conversations with addresses and times.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use regex::Regex;
-use squall_rules::{EngineVersion, Numbers, Rule, RuleSet};
+use squall_rules::{Addresses, Direction, EngineVersion, Numbers, Rule, RuleSet};
 use squall_units::{Nanos, mix};
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     assemble::variants::{Variant, applied},
     labels::Kind,
     near_miss,
-    solve::{Hosts, endpoints_of},
+    solve::{Hosts, endpoints_of, sides},
     wire::{self, Endpoints, Frame},
 };
 
@@ -335,6 +335,21 @@ fn shuffle<T>(all: &mut [T], seed: u64) {
 }
 
 impl Attack {
+    /// Whether the rule, and those played before it, allow other addresses of the client and of the
+    /// server. `None`: that end keeps its address.
+    pub fn allows(&self, rules: &RuleSet, client: Option<IpAddr>, server: Option<IpAddr>) -> bool {
+        let has = |set: &Addresses, address: Option<IpAddr>| {
+            address.is_none_or(|address| set.contains(address))
+        };
+        self.setters.iter().chain([&self.rule]).map(|&rule| &rules.rules[rule]).all(|rule| {
+            let (clients, servers) = sides(rule);
+            let (clients, servers) = (&clients.addresses, &servers.addresses);
+            let is_either = rule.header.direction != Direction::To;
+            has(clients, client) && has(servers, server)
+                || is_either && has(servers, client) && has(clients, server)
+        })
+    }
+
     /// The frames of the attack, timed from its start, and a label for each conversation, timed
     /// from the start of the run.
     ///

@@ -44,7 +44,7 @@ pub struct OfDemos;
 
 impl Choice for OfDemos {
     fn has(name: &str) -> bool {
-        !["receive", "labels", "part", "clock"].contains(&name)
+        !["receive", "labels", "key_log", "routes_csv", "part", "clock"].contains(&name)
     }
 }
 

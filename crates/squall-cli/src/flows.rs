@@ -268,7 +268,7 @@ struct Any {
     tls: bool,
     /// Set an option of TLS: server_name=www.example.net, alpn=http/1.1, ca=FILE, certificate=FILE,
     /// key=FILE, client_certificate=FILE, client_key=FILE, client_ca=FILE, resumption=true,
-    /// versions=1.2,1.3; repeatable
+    /// versions=1.2,1.3, ciphers=NAME,..., groups=NAME,...; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     tls_option: Vec<String>,
     /// Send all packets to this router; once for each of IPv4 and IPv6
@@ -288,7 +288,7 @@ pub struct OfFlows;
 
 impl Choice for OfFlows {
     fn has(name: &str) -> bool {
-        !["octets", "receive", "filter", "labels"].contains(&name)
+        !["octets", "receive", "filter", "labels", "routes_csv"].contains(&name)
     }
 }
 

@@ -560,7 +560,18 @@ pub struct OfHosts;
 
 impl Choice for OfHosts {
     fn has(name: &str) -> bool {
-        !["octets", "packets", "receive", "filter", "labels", "cores", "mult"].contains(&name)
+        ![
+            "octets",
+            "packets",
+            "receive",
+            "filter",
+            "labels",
+            "key_log",
+            "routes_csv",
+            "cores",
+            "mult",
+        ]
+        .contains(&name)
     }
 }
 

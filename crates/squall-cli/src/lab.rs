@@ -1,5 +1,7 @@
 //! `squall lab`: a network namespace with two interfaces, which are connected to each other or have
-//! a device between them.
+//! a device between them; or several namespaces, with hosts, routers and bridges.
+
+mod topology;
 
 use std::{
     path::{Path, PathBuf},
@@ -10,7 +12,7 @@ use clap::Subcommand;
 use squall::Error;
 use squall_machine::forward::forward;
 use squall_port_linux::lab::{
-    Device, DeviceKind, INTERFACES, Lab, LabError, LabOptions, SIDES, Side,
+    Device, DeviceKind, INTERFACES, Inside, Lab, LabError, LabOptions, SIDES, Side,
 };
 use squall_report::render::human;
 
@@ -20,7 +22,8 @@ use crate::{
     table::{self, table},
 };
 
-/// Create a private network for experiments, without root: two interfaces, peers of each other
+/// Create a private network for experiments, without root: two interfaces, or hosts, routers and
+/// bridges
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -37,6 +40,12 @@ Examples:
   squall lab up --device reference,drain=100kpps,buffer=200,delay=50us
   squall lab down
   squall lab up --device router,rate=10Mbps,queue=pfifo      # a queue discipline of the kernel
+  squall lab down
+  squall lab up --topology chain.toml                 # hosts, routers and bridges
+  squall lab exec --node h1 -- ping -c 3 10.0.3.2
+  squall lab link r1:eth1 down                        # cut a link
+  squall lab status
+  squall lab down
 
 Devices: router, nat, firewall (stateful, opens from veth-a to veth-b) and haproxy have addresses; \
                         bridge and reference do not. reference forwards frames with the faults of \
@@ -51,6 +60,25 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Create a lab that stays until it is removed
+    #[command(after_help = "\
+Example of a topology, for --topology chain.toml:
+  [[node]]
+  name = \"h1\"
+  kind = \"host\"
+  gateway = \"10.0.1.1\"
+
+  [[node]]
+  name = \"r1\"
+  kind = \"router\"
+  ospf = \"0.0.0.0\"        # runs BIRD; or routes = [\"10.0.4.0/24 via 10.0.12.2\"]
+
+  [[link]]
+  ends = [\"h1:eth0 10.0.1.2/24\", \"r1:eth0 10.0.1.1/24\"]
+
+  [[link]]
+  ends = [\"r1:eth1 10.0.12.1/24\", \"veth-a\"]   # veth-a is a port for Squall
+
+See docs/guide/labs.md for all keys.")]
     Up {
         /// Name of the lab
         #[arg(default_value = "lab")]
@@ -71,6 +99,16 @@ enum Action {
         /// Let the streams of the profile be IPv6
         #[arg(long, requires = "profile")]
         ipv6: bool,
+        /// Create hosts, routers, bridges and links from a file, in place of the two interfaces
+        #[arg(
+            long,
+            value_name = "FILE.toml",
+            conflicts_with_all = ["device", "mtu", "queues", "profile", "ipv6"]
+        )]
+        topology: Option<PathBuf>,
+        /// Write nodes, links and ports as JSON; - is standard output
+        #[arg(long, value_name = "FILE|-", requires = "topology")]
+        json: Option<String>,
     },
     /// Run a command in a lab and pass on its exit status
     Exec {
@@ -80,6 +118,9 @@ enum Action {
         /// Run it inside the lab's device
         #[arg(long)]
         device: bool,
+        /// Run it inside a node of the lab's topology
+        #[arg(long, value_name = "NODE", conflicts_with = "device")]
+        node: Option<String>,
         /// Command to run, with its arguments
         #[arg(last = true, required = true, value_name = "COMMAND")]
         command: Vec<std::ffi::OsString>,
@@ -92,6 +133,35 @@ enum Action {
     },
     /// List the labs that are up
     List,
+    /// Show the interfaces of a lab and its nodes, with their states, counters and routing daemons
+    Status {
+        /// Name of the lab
+        #[arg(default_value = "lab")]
+        name: String,
+        /// Write it as JSON; - is standard output
+        #[arg(long, value_name = "FILE|-")]
+        json: Option<String>,
+    },
+    /// Switch an interface of a lab off or on, as if its cable were pulled
+    #[command(after_help = "\
+Examples:
+  squall lab up --topology chain.toml
+  squall lab link r1:eth1 down
+  squall lab link r1:eth1 up
+  squall lab down
+
+The other end of the link loses its carrier, unless the link has faults. Addresses and static \
+                            routes of the node come back with the interface.")]
+    Link {
+        /// Interface: NODE:INTERFACE, or the name of a port of the lab
+        #[arg(value_name = "INTERFACE")]
+        end: String,
+        /// up or down
+        state: LinkSwitch,
+        /// Name of the lab
+        #[arg(long, value_name = "NAME", default_value = "lab")]
+        lab: String,
+    },
     /// Forward frames between two ports, both ways, with the faults of the ports
     #[command(after_help = "\
 Example:
@@ -108,14 +178,32 @@ A frame leaves when the faults of the port where it arrived say so. Ends with Ct
     },
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum LinkSwitch {
+    Up,
+    Down,
+}
+
 pub fn lab(args: &Args) -> Result<ExitCode, Error> {
     match &args.action {
-        Action::Up { name, mtu, queues, device, profile, ipv6 } => {
+        Action::Up { name, topology: Some(file), json, .. } => {
+            topology::up(name, file, json.as_deref())?;
+        }
+        Action::Up { name, mtu, queues, device, profile, ipv6, .. } => {
             let options = LabOptions { mtu: *mtu, queues: *queues };
             up(name, &options, device.as_ref(), profile.as_deref(), *ipv6)?;
         }
-        Action::Exec { name, device, command } => {
-            return Err(error(Lab::exec(name, *device, command)));
+        Action::Exec { name, device, node, command } => {
+            let inside = match node {
+                Some(node) => Inside::Node(node),
+                None if *device => Inside::Device,
+                None => Inside::Lab,
+            };
+            return Err(error(Lab::exec(name, inside, command)));
+        }
+        Action::Status { name, json } => topology::show(name, json.as_deref())?,
+        Action::Link { end, state, lab } => {
+            topology::link(lab, end, *state == LinkSwitch::Up)?;
         }
         Action::Forward { a, b } => {
             let signals = Signals::catch()?;

@@ -50,6 +50,7 @@ mod progress;
 mod recv;
 mod replay;
 mod report;
+mod routers;
 mod run;
 mod send;
 #[cfg(feature = "server")]
@@ -97,6 +98,7 @@ enum Command {
     Send(Box<send::Args>),
     Flows(Box<flows::Args>),
     Hosts(hosts::Args),
+    Routers(routers::Args),
     #[command(flatten)]
     Attacks(attacks::Command),
     Replay(Box<replay::Args>),
@@ -145,6 +147,7 @@ pub fn main() -> ExitCode {
         Command::Send(args) => send::send(&args),
         Command::Flows(args) => flows::flows(&args),
         Command::Hosts(args) => hosts::hosts(&args),
+        Command::Routers(args) => routers::routers(&args),
         Command::Attacks(command) => attacks::run(&command),
         Command::Replay(args) => replay::replay(&args),
         Command::Prep(args) => prep::prep(&args),

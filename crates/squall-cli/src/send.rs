@@ -115,7 +115,7 @@ pub struct OfSenders;
 
 impl Choice for OfSenders {
     fn has(name: &str) -> bool {
-        !["receive", "labels"].contains(&name)
+        !["receive", "labels", "key_log", "routes_csv"].contains(&name)
     }
 }
 

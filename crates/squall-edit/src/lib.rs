@@ -22,6 +22,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod anonymize;
 mod counts;
 mod edit;
@@ -36,6 +37,7 @@ mod select;
 mod sums;
 mod values;
 
+pub use addresses::set_addresses;
 pub use counts::{Counts, Operation, Reason};
 pub use values::{
     AddressMap, Encapsulation, Endpoints, Factor, FixLen, Key, MacPair, MacSwap, Numbers, PortMap,

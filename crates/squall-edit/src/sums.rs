@@ -75,7 +75,15 @@ impl TransportSum {
         if headers.fragment == Fragment::Later {
             return None;
         }
-        let (offset, may_be_none) = match (headers.key.protocol, headers.key.version) {
+        let (offset, may_be_none) = Self::field(headers)?;
+        let at = headers.transport as usize + offset;
+        (at + 2 <= headers.end as usize).then_some(Self { at, may_be_none })
+    }
+
+    /// The offset of the field in the transport header, and whether 0 means "no checksum".
+    #[inline]
+    pub(crate) fn field(headers: &Headers) -> Option<(usize, bool)> {
+        Some(match (headers.key.protocol, headers.key.version) {
             (protocol::TCP, _) => (16, false),
             (protocol::UDP | protocol::UDP_LITE, _) => (6, true),
             (protocol::DCCP, _) => (6, false),
@@ -83,9 +91,7 @@ impl TransportSum {
             (protocol::OSPF, 6) => (12, false),
             // ICMP's checksum and SCTP's CRC do not cover addresses.
             _ => return None,
-        };
-        let at = headers.transport as usize + offset;
-        (at + 2 <= headers.end as usize).then_some(Self { at, may_be_none })
+        })
     }
 
     #[inline]

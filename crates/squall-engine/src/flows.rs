@@ -63,7 +63,7 @@ pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
         Wrap::Gre { local, .. } | Wrap::Vxlan { local, .. } | Wrap::GtpU { local, .. } => {
             Some(local)
         }
-        Wrap::Vlan { .. } | Wrap::Mpls { .. } => None,
+        Wrap::Vlan { .. } | Wrap::Mpls { .. } | Wrap::Pppoe => None,
     });
     // Each end once, because all clients of a gateway may have the same.
     let local = ends.collect::<BTreeSet<_>>().into_iter().map(|local| local..=local);
@@ -79,8 +79,8 @@ pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
 pub(crate) struct Player {
     ports: Vec<PlayerPort>,
     tables: HostTables,
-    /// Sides that were over at the end of the last turn.
-    over: usize,
+    /// Sides that used no hosts at the end of the last turn.
+    without_hosts: usize,
     clock: Clock,
     /// The current time, in virtual time.
     virtual_now: Nanos,
@@ -170,7 +170,7 @@ impl Player {
         Self {
             ports: Vec::new(),
             tables,
-            over: 0,
+            without_hosts: 0,
             clock,
             virtual_now: Nanos::ZERO,
             has_clients: flows.sides.iter().any(|side| side.role != Role::Servers),
@@ -398,9 +398,9 @@ impl Source for Player {
             moved |= port.out.turn((now, lag), &mut port.side, turn);
         }
         self.check_servers(turn.watch);
-        let over = self.ports.iter().filter(|port| port.side.is_over()).count();
+        let without_hosts = self.ports.iter().filter(|port| !port.side.uses_hosts()).count();
         // Hosts that wait for the last flow must not sleep until their next timer.
-        moved |= std::mem::replace(&mut self.over, over) != over;
+        moved |= std::mem::replace(&mut self.without_hosts, without_hosts) != without_hosts;
         self.pace.moved |= moved;
         if !self.awaited.is_empty() {
             self.report_ends(turn);
@@ -434,12 +434,14 @@ impl Source for Player {
 
     /// Whether nothing is left to begin. Servers without clients end when they are stopped.
     fn is_done(&self) -> bool {
-        let over = |port: &PlayerPort| port.side.is_over() || port.out.counters.error.is_some();
-        match self.has_clients {
-            // Servers run as long as any worker has clients.
-            true => !self.servers_act && self.ports.iter().filter(|port| port.clients).all(over),
-            false => self.ports.iter().all(over),
-        }
+        // Servers run as long as any worker has clients, or until their last flows have ended if
+        // hosts keep their addresses for these.
+        let is_over = |port: &PlayerPort| match port.clients || !self.has_clients {
+            true => port.side.is_over(),
+            false => !port.side.uses_hosts(),
+        };
+        let over = |port: &PlayerPort| is_over(port) || port.out.counters.error.is_some();
+        !self.servers_act && self.ports.iter().all(over)
     }
 
     fn reacts(&self) -> bool {

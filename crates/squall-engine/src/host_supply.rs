@@ -38,6 +38,7 @@ const UNBOUND: BoundHost = BoundHost {
     mac: MacAddr([0; 6]),
     address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     next_hop: MacAddr([0; 6]),
+    session: 0,
 };
 
 impl HostSupply {

@@ -5,6 +5,7 @@ use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use squall_host::{
     FrameQueue, GroupSettings, GroupStatistics, HostEvent, HostGroup, HostTable, HostView,
+    PppoeSettings,
 };
 use squall_plan::{Plan, PlanHosts, PlanRouter, SourceId};
 use squall_port::{FrameLink, PortFacts, Timestamps};
@@ -93,9 +94,16 @@ pub(crate) fn tables(plan: &Plan) -> HostTables {
     let shared = plan.shared_hosts();
     let table = |(number, group): (usize, &PlanHosts)| {
         let used = !group.elsewhere && shared.contains(&number);
-        let GroupSettings { count, mac, mac_step, tags, .. } = &group.settings;
-        let table = || HostTable::new(*count, (*mac, *mac_step), tags);
-        used.then(|| Arc::new(if group.is_ipv6() { table().over_ipv6() } else { table() }))
+        let GroupSettings { count, mac, mac_step, tags, pppoe, .. } = &group.settings;
+        let table = || {
+            let table = HostTable::new(*count, (*mac, *mac_step), tags);
+            let table = if group.is_ipv6() { table.over_ipv6() } else { table };
+            match pppoe {
+                Some(PppoeSettings::Server(of)) => table.with_sessions(of.first, of.count),
+                Some(PppoeSettings::Client(_)) | None => table,
+            }
+        };
+        used.then(|| Arc::new(table()))
     };
     plan.hosts.iter().enumerate().map(table).collect()
 }

@@ -5,7 +5,7 @@
 //! port before frame n + 1, even if the ports differ, so the order holds across ports.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     io,
     sync::mpsc::{self, Receiver, SyncSender, TryRecvError},
     thread::{self, JoinHandle},
@@ -25,9 +25,10 @@ use squall_stats::Fingerprint;
 use squall_units::{Cut, FCS_LEN, Nanos, Picos};
 
 use crate::{
-    Clock, Counters, PortTx, Snapshot,
+    Clock, Counters, HostedConversation, PortTx, Snapshot,
     clock::Stalls,
     command::{Action, Command, Rate},
+    host_frames::HostFrames,
     sink::Shown,
     source::{Budget, Member, Outlet, Outlets, Rest, Source, Turn},
     transmit::{Blocked, LINK_DOWN, OVERTIME},
@@ -229,6 +230,8 @@ pub(crate) struct Replayer {
     warp: Warp,
     course: Course,
     late: Late,
+    /// The hosts that send and receive its frames.
+    hosts: Option<HostFrames>,
     /// By how much the schedule moved because frames were late.
     stretched: Picos,
     paused: Option<Picos>,
@@ -286,6 +289,8 @@ pub struct Replayed {
     pub course: Course,
     /// By how much the schedule moved because frames were late ([`Late::Stretch`]).
     pub stretched: Nanos,
+    /// The hosts of each conversation that was due; `None`: its frames are not those of hosts.
+    pub hosts: Option<HashMap<u64, HostedConversation>>,
 }
 
 impl std::fmt::Debug for Replayed {
@@ -348,6 +353,7 @@ impl Replayer {
             warp,
             course: Course { moves: vec![(0, warp)], held: None },
             late: plan.late,
+            hosts: None,
             stretched: Picos(0),
             paused: None,
             waits: plan.waits,
@@ -384,6 +390,12 @@ impl Replayer {
     /// Sets whether other parts wait for its end.
     pub fn awaited(mut self, awaited: bool) -> Self {
         self.awaited = awaited;
+        self
+    }
+
+    /// Sets the hosts that send and receive its frames.
+    pub fn of_hosts(mut self, hosts: Option<HostFrames>) -> Self {
+        self.hosts = hosts;
         self
     }
 
@@ -589,6 +601,9 @@ impl Replayer {
             }
             self.horizon(at, turn.outlets)
         };
+        if self.leave_out_without_host(horizon.min(until)) {
+            return true;
+        }
         if !self.fill(horizon.min(until), at, turn) {
             let due = self.chunk().departures[self.next.at].due;
             let over = if due == Departure::AT_ONCE {
@@ -671,6 +686,28 @@ impl Replayer {
             *self.outs[usize::from(*port)].counters.not_sent.entry("late").or_default() += 1;
         }
         !skipped.is_empty()
+    }
+
+    /// Leaves out the next frames that are due by `horizon` and whose hosts have no address.
+    /// Returns whether there were any.
+    fn leave_out_without_host(&mut self, horizon: u64) -> bool {
+        let Some(hosts) = &mut self.hosts else { return false };
+        let last = self.warp.last_due(horizon);
+        let chunk = &mut self.chunks[(self.next.chunk - self.first) as usize];
+        let before = self.next.at;
+        while let Some(frame) = chunk.departures.get(self.next.at) {
+            let is_due =
+                frame.due == Departure::AT_ONCE || last.is_some_and(|last| frame.due.0 <= last);
+            if frame.progress != Progress::Waiting || !is_due {
+                break;
+            }
+            let Some(reason) = hosts.missing(chunk.frame(self.next.at)) else { break };
+            let counters = &mut self.outs[usize::from(frame.port)].counters;
+            *counters.not_sent.entry(reason).or_default() += 1;
+            chunk.departures[self.next.at].progress = Progress::Failed;
+            self.next.at += 1;
+        }
+        self.next.at > before
     }
 
     /// The real time at which a frame due at `due` may leave.
@@ -841,6 +878,7 @@ impl Replayer {
             && let Some(chunk) = self.chunks.pop_front()
         {
             self.first += 1;
+            self.hosts.iter_mut().for_each(|hosts| hosts.count(&chunk));
             // The send fails if the reader has read everything and ended.
             let _ = self.feed.as_ref().map(|feed| feed.empty.send(chunk));
         }
@@ -893,7 +931,14 @@ impl Replayer {
                 Departure::AT_ONCE => at_once,
                 due => clock.instant(Picos(warp.real(due.0))),
             };
-            batch.frame(filled, octets.len(), due).copy_from_slice(octets);
+            let slot = batch.frame(filled, octets.len(), due);
+            slot.copy_from_slice(octets);
+            // The hosts of a frame are those of the moment in which it leaves.
+            if let Some(hosts) = &mut self.hosts
+                && !hosts.address(slot)
+            {
+                break;
+            }
             // A reused slot has the metadata of its previous frame.
             (batch.meta[filled].owner, batch.meta[filled].mark) = (0, 0);
             if counted {
@@ -941,7 +986,8 @@ impl Replayer {
                 if !later {
                     let outlet = turn.outlets.of_mut(out.member);
                     let times = (before, after);
-                    let due = out.credit(chunk, frames, times, (self.clock, self.warp), outlet);
+                    let clocks = (self.clock, self.warp);
+                    let due = out.credit(chunk, frames, times, clocks, outlet, &mut self.hosts);
                     if let Some(due) = due.filter(|_| self.late == Late::Smooth) {
                         let at = self.clock.since_start(after).0;
                         outlet.left(at, outlet.lag(at), due.0);
@@ -975,8 +1021,9 @@ impl Replayer {
         let mut moved = false;
         for i in 0..self.outs.len() {
             while self.outs[i].takes_ahead() {
-                let chunks = (&mut self.chunks, self.first);
-                match self.outs[i].collect_fates(i, outlets, chunks, self.clock, self.warp) {
+                let (chunks, hosts) = ((&mut self.chunks, self.first), &mut self.hosts);
+                let (out, clock, warp) = (&mut self.outs[i], self.clock, self.warp);
+                match out.collect_fates(i, outlets, chunks, clock, warp, hosts) {
                     Ok(0) => break,
                     Ok(_) => moved = true,
                     Err(error) => {
@@ -1099,6 +1146,7 @@ impl Replayer {
                 *self.outs[usize::from(port)].counters.not_sent.entry("late").or_default() += 1;
             }
         }
+        self.hosts.iter_mut().for_each(HostFrames::release);
         self.done = true;
     }
 
@@ -1114,6 +1162,7 @@ impl Replayer {
         if let Some(Feed { full, empty, reader, .. }) = self.feed.take() {
             // The reader counts sent frames when their chunks come back.
             for chunk in std::mem::take(&mut self.chunks) {
+                self.hosts.iter_mut().for_each(|hosts| hosts.count(&chunk));
                 let _ = empty.send(chunk);
             }
             // Closes the channels before the join, because the reader blocks on them until they
@@ -1244,6 +1293,7 @@ impl Source for Replayer {
             dry: self.dry,
             course,
             stretched: self.stretched.as_nanos(),
+            hosts: self.hosts.take().map(|hosts| hosts.conversations()),
         }))
     }
 }
@@ -1268,6 +1318,7 @@ impl Out {
         (chunks, first): (&mut VecDeque<Chunk>, u64),
         clock: Clock,
         warp: Warp,
+        hosts: &mut Option<HostFrames>,
     ) -> io::Result<usize> {
         let Self { member, counters, under_way, oldest, audit, .. } = self;
         let (outcomes, auditor) = outlets.of_mut(*member).outcomes()?;
@@ -1306,7 +1357,7 @@ impl Out {
                         late += 1;
                     }
                     if let Some(print) = &mut counters.fingerprint {
-                        print.merge(fingerprint(chunk.frame(oldest.at), Cut::WHOLE));
+                        print.merge(fingerprint(as_sent(chunk, oldest.at, hosts), Cut::WHOLE));
                     }
                 }
                 TxOutcome::Lost(reason) => {
@@ -1332,6 +1383,7 @@ impl Out {
         (before, after): (Nanos, Nanos),
         (clock, warp): (Clock, Warp),
         outlet: &mut Outlet,
+        hosts: &mut Option<HostFrames>,
     ) -> Option<Picos> {
         let sent = frames.len() as u64;
         if sent == 0 {
@@ -1391,9 +1443,17 @@ impl Out {
             _ => after,
         };
         if let Some(print) = &mut counters.fingerprint {
-            frames.for_each(|i| print.merge(fingerprint(chunk.frame(i), Cut::WHOLE)));
+            frames.for_each(|i| print.merge(fingerprint(as_sent(chunk, i, hosts), Cut::WHOLE)));
         }
         first_due
+    }
+}
+
+/// The octets with which frame `i` of a chunk left.
+fn as_sent<'a>(chunk: &'a Chunk, i: usize, hosts: &'a mut Option<HostFrames>) -> &'a [u8] {
+    match hosts {
+        Some(hosts) => hosts.as_sent(chunk.frame(i)),
+        None => chunk.frame(i),
     }
 }
 

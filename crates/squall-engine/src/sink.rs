@@ -19,8 +19,8 @@ use std::{
     sync::Arc,
 };
 
-use squall_measure::{Measure, Receiver};
-use squall_plan::Plan;
+use squall_measure::{Measure, Receiver, StreamLanes};
+use squall_plan::{Plan, PlanStream};
 use squall_port::{BATCH, CommonClock, Filter, RxBatch, RxFrame};
 use squall_units::Nanos;
 
@@ -179,7 +179,8 @@ pub(crate) fn list(
     hosts: bool,
 ) -> Vec<Box<dyn Sink>> {
     let Take { filter, link, sinks } = settings.take.get(port).cloned().unwrap_or_default();
-    let measure = Measure { key: expected_key(plan), ..settings.measure.clone() };
+    let key = expected_key(plan);
+    let measure = Measure { key, lanes: lanes(plan), ..settings.measure.clone() };
     let common = match clock {
         Clock::Real(_) => settings.common,
         Clock::Virtual => CommonClock::default(),
@@ -200,6 +201,15 @@ pub(crate) fn list(
     let filter = filter.map(|filter| Box::new(SoftwareFilter { filter, out: 0 }) as Box<dyn Sink>);
     let listeners = sinks.iter().map(|make| make(number));
     filter.into_iter().chain(listeners).chain([Box::new(measurement) as _]).collect()
+}
+
+/// The signed streams that go to routes.
+fn lanes(plan: &Plan) -> Arc<[StreamLanes]> {
+    let of = |stream: &PlanStream| {
+        let routes = stream.routes.as_ref()?.len() as usize;
+        Some(StreamLanes { stream: stream.program.signature()?, routes, first: stream.sent })
+    };
+    plan.streams.iter().filter_map(of).collect()
 }
 
 /// Filters in software, for a port that cannot filter.

@@ -34,6 +34,7 @@ use crate::{
     cut::Cutter,
     flows::{self, Player},
     generate::{Driver, one_kind},
+    host_frames::HostFrames,
     hosts::{HostTables, Hosts, RouterLinks, tables},
     idle::{Idle, Precision, Sleeper},
     pacing::{PortPace, PortPacing},
@@ -532,7 +533,8 @@ impl WorkerSetup {
             let (replay, print) = ((number as u32, &plan.replays[number]), settings.fingerprint);
             let replayer = Replayer::new(replay, &mut outlets, clock, feed, print);
             let awaited = is_awaited(&plan, Part::Replay(number));
-            sources.push(Box::new(replayer.awaited(awaited)));
+            let hosts = plan.replays[number].hosts.map(|hosts| HostFrames::new(hosts, &tables));
+            sources.push(Box::new(replayer.awaited(awaited).of_hosts(hosts)));
         }
         let hosted: Vec<_> = facts.iter().filter(|(port, _)| plan.has_hosts(*port)).collect();
         if !hosted.is_empty() {

@@ -8,7 +8,7 @@ use squall_units::Nanos;
 
 use crate::{
     FailedConversation, Failure, FlowStatistics, Requests, Served, TlsStatistics, Tuples,
-    script::Serving, statistics::MOST_FAILED,
+    link::ServedHosts, script::Serving, statistics::MOST_FAILED,
 };
 
 /// The applications, with the start time of each flow.
@@ -18,7 +18,8 @@ pub(crate) struct AppRecorder {
     pub serving: Option<Box<Serving>>,
     /// Client pools of the side that use UDP, each with the pool of its servers; `None`: hosts, whose
     /// addresses change.
-    pub clients: Vec<(Option<Tuples>, Tuples)>,
+    pub clients: Vec<(Option<Tuples>, Option<Tuples>)>,
+    pub served: ServedHosts,
     /// Indexed by flow number; only for flows that this side began.
     begun: Vec<Begun>,
     /// The flow that is being begun, because a UDP flow may end before its number is known.
@@ -99,6 +100,7 @@ impl AppRecorder {
             apps,
             serving: None,
             clients: Vec::new(),
+            served: ServedHosts::new(),
             begun: Vec::new(),
             beginning: None,
             stopping: false,
@@ -185,6 +187,12 @@ impl AppRecorder {
     pub fn memory(&self) -> usize {
         self.apps.memory() + self.begun.capacity() * size_of::<Begun>()
     }
+
+    /// The flow as listeners know it: hosts have substitute addresses there.
+    fn listened(&self, flow: &Tuple) -> Tuple {
+        let stand_in = self.served.get(&flow.local).copied();
+        Tuple { local: stand_in.unwrap_or(flow.local), ..*flow }
+    }
 }
 
 impl Application for AppRecorder {
@@ -220,12 +228,13 @@ impl Application for AppRecorder {
         if self.stopping {
             return None;
         }
+        let listened = if self.served.is_empty() { *flow } else { self.listened(flow) };
         let apps = &mut self.apps;
         let (class, state) = match &mut self.serving {
-            None => apps.on_accept(now, flow)?,
+            None => apps.on_accept(now, &listened)?,
             // A template may also have servers at the same address and port.
-            Some(serving) => match (serving.take(flow), apps.on_listens(flow)) {
-                (None, true) => apps.on_accept(now, flow)?,
+            Some(serving) => match (serving.take(flow), apps.on_listens(&listened)) {
+                (None, true) => apps.on_accept(now, &listened)?,
                 (known, _) => {
                     let (class, program) = known.or_else(|| serving.take_other(flow))?;
                     (class, apps.server(program, now, flow))
@@ -239,7 +248,7 @@ impl Application for AppRecorder {
 
     fn listens(&self, flow: &Tuple) -> bool {
         self.serving.as_ref().is_some_and(|serving| serving.listens(flow))
-            || self.apps.on_listens(flow)
+            || self.apps.on_listens(&self.listened(flow))
     }
 
     /// Whether a datagram without a flow belongs to a flow that a client here has ended. A server
@@ -249,8 +258,10 @@ impl Application for AppRecorder {
         let mut pools = self.clients.iter();
         self.stopping
             || pools.any(|(clients, servers)| {
-                clients.as_ref().is_none_or(|pool| pool.index_of(flow.local).is_some())
-                    && servers.index_of(flow.remote).is_some()
+                let has = |pool: &Option<Tuples>, address| {
+                    pool.as_ref().is_none_or(|pool| pool.index_of(address).is_some())
+                };
+                has(clients, flow.local) && has(servers, flow.remote)
             })
     }
 }

@@ -12,8 +12,8 @@ use std::{
 use interfaces::{Headers, Interfaces};
 use squall_bpf::owner;
 use squall_host::{
-    Answer, Arp, BoundHost, HostTable, NeighborCache, NeighborMessage, echo_reply, is_of_a_flow,
-    solicited_node,
+    Answer, Arp, BoundHost, HostTable, NeighborCache, NeighborMessage, PPP_IPV4, PPP_IPV6,
+    PPPOE_SESSION, PppoePacket, echo_reply, is_of_a_flow, solicited_node,
 };
 use squall_tcp::Tuple;
 use squall_units::{Cut, Division, MacAddr, Nanos, be16, be32};
@@ -77,7 +77,7 @@ pub(crate) struct Link {
     ignored: Option<Arc<Ignored>>,
     /// The side's own addresses.
     pools: Vec<OwnPool>,
-    /// Present if clients are hosts of groups.
+    /// Present if clients or servers are hosts of groups.
     hosts: Option<Box<Hosts>>,
     part: Division,
     addresses: u64,
@@ -107,45 +107,69 @@ pub(crate) struct Link {
     pub statistics: LinkStatistics,
 }
 
-/// Clients that are hosts of groups. Their sources answer ARP and echo requests; the link takes
-/// only what belongs to flows.
+/// Clients and servers that are hosts of groups. Their sources answer ARP and echo requests; the
+/// link takes only what belongs to flows.
 #[derive(Debug, Default)]
 struct Hosts {
-    tables: Vec<Arc<HostTable>>,
-    /// Addresses from which flows have begun: the table, and the number of the host in it.
+    groups: Vec<OwnGroup>,
+    /// Addresses that flows have: the group, and the number of the host in it.
     known: HashMap<IpAddr, (usize, u32)>,
     /// Addresses in `known` that their hosts have lost.
     lost: HashSet<IpAddr>,
     /// Losses in all tables at the last check.
     losses: u64,
-    /// No flow follows.
-    unused: bool,
 }
 
-/// A host as the client of a flow: its table's number on the link, and itself.
-pub(crate) type HostClient = (usize, BoundHost);
+/// A group of hosts.
+#[derive(Debug)]
+struct OwnGroup {
+    table: Arc<HostTable>,
+    /// If they are servers: the addresses that represent them in their pool, by number.
+    stand_ins: Option<Tuples>,
+}
+
+/// A host as one end of a flow: its group's number on the link, and itself.
+pub(crate) type HostEnd = (usize, BoundHost);
+
+/// Addresses of hosts that are servers, with those that represent them in their pool, on which
+/// programs listen.
+pub(crate) type ServedHosts = HashMap<IpAddr, IpAddr>;
 
 /// The sender of a packet.
 enum Sender {
     Pool,
-    Host(BoundHost),
+    Host(HostEnd),
     /// A host that has lost the address.
     Lost,
+    /// An access concentrator that has no session with the receiver.
+    NoSession,
 }
 
 impl Hosts {
     fn sender(&self, local: IpAddr) -> Sender {
-        let Some((table, number)) = self.known.get(&local) else { return Sender::Pool };
-        match self.tables[*table].get(*number) {
-            Some(host) if host.address == local => Sender::Host(host),
+        let Some((group, number)) = self.known.get(&local) else { return Sender::Pool };
+        match self.groups[*group].table.get(*number) {
+            Some(host) if host.address == local => Sender::Host((*group, host)),
             _ => Sender::Lost,
         }
     }
 
-    /// The host, bound or not, that has a MAC address: its table and its number.
-    fn of_mac(&self, mac: &[u8]) -> Option<(&HostTable, u32)> {
+    /// As [`Hosts::sender`], with the next hop of packets to `remote`.
+    fn sender_to(&self, local: IpAddr, remote: IpAddr) -> Sender {
+        match self.sender(local) {
+            Sender::Host((group, host)) => {
+                let host = self.groups[group].table.path(host, remote);
+                host.map_or(Sender::NoSession, |host| Sender::Host((group, host)))
+            }
+            other => other,
+        }
+    }
+
+    /// The host, bound or not, that has a MAC address: its group's number and its own.
+    fn of_mac(&self, mac: &[u8]) -> Option<(usize, u32)> {
         let mac = MacAddr(*mac.first_chunk()?);
-        self.tables.iter().find_map(|table| Some((&**table, table.host_of_mac(mac)?)))
+        let mut groups = self.groups.iter().enumerate();
+        groups.find_map(|(group, of)| Some((group, of.table.host_of_mac(mac)?)))
     }
 }
 
@@ -220,6 +244,8 @@ struct Inside<'f> {
     payload: &'f [u8],
     /// Whether it is addressed to the tunnel's end, not to a flow.
     outer: bool,
+    /// Its session of PPPoE; 0: none.
+    session: u16,
 }
 
 impl Link {
@@ -261,52 +287,55 @@ impl Link {
         self.pools.push(OwnPool { first, tuples, divided });
     }
 
-    /// Adds the hosts of a group as clients. Returns the number of their table on this link.
-    pub fn add_hosts(&mut self, table: &Arc<HostTable>) -> usize {
+    /// Adds the hosts of a group as clients or, with the addresses that represent them in their
+    /// pool, as servers. Returns the number of the group on this link.
+    pub fn add_hosts(&mut self, table: &Arc<HostTable>, stand_ins: Option<&Tuples>) -> usize {
         // The short path is for frames with one MAC address.
         self.plain = None;
-        let Hosts { tables, unused, .. } = &mut **self.hosts.get_or_insert_default();
-        tables.iter().position(|known| Arc::ptr_eq(known, table)).unwrap_or_else(|| {
-            if !*unused {
-                table.begin_use();
-            }
-            tables.push(table.clone());
-            tables.len() - 1
-        })
-    }
-
-    /// Whether flows of hosts may follow. If not, hosts may give their addresses back.
-    pub fn set_hosts_in_use(&mut self, in_use: bool) {
-        let Some(hosts) = &mut self.hosts else { return };
-        if std::mem::replace(&mut hosts.unused, !in_use) == in_use {
-            for table in &hosts.tables {
-                if in_use { table.begin_use() } else { table.end_use() }
-            }
+        let Hosts { groups, .. } = &mut **self.hosts.get_or_insert_default();
+        let known = groups.iter().position(|known| Arc::ptr_eq(&known.table, table));
+        let number = known.unwrap_or_else(|| {
+            groups.push(OwnGroup { table: table.clone(), stand_ins: None });
+            groups.len() - 1
+        });
+        if let Some(stand_ins) = stand_ins {
+            groups[number].stand_ins = Some(stand_ins.clone());
         }
+        number
     }
 
     /// From now on, packets from the host's address are its own.
-    pub fn add_host(&mut self, (table, host): HostClient) {
+    pub fn add_host(&mut self, (group, host): HostEnd) {
         let Some(hosts) = &mut self.hosts else { return };
         let address = host.address;
         hosts.lost.remove(&address);
-        hosts.known.insert(address, (table, host.number));
+        hosts.known.insert(address, (group, host.number));
+    }
+
+    /// Adds the address of a host to which a packet came, if it is a server.
+    fn add_server(&mut self, (group, host): HostEnd, served: &mut ServedHosts) {
+        let hosts = self.hosts.as_ref();
+        let Some(stand_ins) = hosts.and_then(|hosts| hosts.groups[group].stand_ins.as_ref()) else {
+            return;
+        };
+        let stand_in = stand_ins.address(host.number.into());
+        if served.insert(host.address, stand_in) != Some(stand_in) {
+            self.add_host((group, host));
+        }
     }
 
     /// The host that flows from this address have, if it still has the address.
-    pub fn host_of(&self, local: IpAddr) -> Option<HostClient> {
-        let hosts = self.hosts.as_ref()?;
-        let (table, _) = *hosts.known.get(&local)?;
-        match hosts.sender(local) {
-            Sender::Host(host) => Some((table, host)),
-            Sender::Pool | Sender::Lost => None,
+    pub fn host_of(&self, local: IpAddr) -> Option<HostEnd> {
+        match self.hosts.as_ref()?.sender(local) {
+            Sender::Host(host) => Some(host),
+            Sender::Pool | Sender::Lost | Sender::NoSession => None,
         }
     }
 
     /// Appends the addresses that hosts have lost after the last call.
     pub fn take_lost(&mut self, into: &mut HashSet<IpAddr>) {
         let Some(hosts) = &mut self.hosts else { return };
-        let losses = hosts.tables.iter().map(|table| table.losses()).sum();
+        let losses = hosts.groups.iter().map(|group| group.table.losses()).sum();
         if std::mem::replace(&mut hosts.losses, losses) == losses {
             return;
         }
@@ -432,18 +461,23 @@ impl Link {
         self.hosts.as_ref().is_some_and(|hosts| hosts.of_mac(mac).is_some())
     }
 
-    /// Whether a frame to the MAC address of a host belongs to a flow; `None`: it has another
-    /// destination.
-    fn is_of_a_host(&self, frame: &[u8], inside: &Inside<'_>) -> Option<bool> {
-        let (table, number) = self.hosts.as_ref()?.of_mac(&frame[..6])?;
+    /// The host of the flow to which a frame belongs that has the MAC address of a host. The inner
+    /// `None`: it belongs to no flow. The outer one: it has another destination.
+    fn end_of(&self, frame: &[u8], inside: &Inside<'_>) -> Option<Option<HostEnd>> {
+        let hosts = self.hosts.as_ref()?;
+        let (group, number) = hosts.of_mac(&frame[..6])?;
         let packet = inside.payload;
-        let to = match inside.kind {
-            IPV4 if packet.len() >= 20 => v4(&packet[16..]),
-            IPV6 if packet.len() >= 40 => v6(&packet[24..]),
-            _ => return Some(false),
+        let (from, to) = match inside.kind {
+            IPV4 if packet.len() >= 20 => (v4(&packet[12..]), v4(&packet[16..])),
+            IPV6 if packet.len() >= 40 => (v6(&packet[8..]), v6(&packet[24..])),
+            _ => return Some(None),
         };
-        let own = table.get(number).is_some_and(|host| host.address == to);
-        Some(own && is_of_a_flow(packet))
+        let table = &hosts.groups[group].table;
+        let own = |host: &BoundHost| {
+            let path = table.path(*host, from).filter(|path| path.session == inside.session);
+            host.address == to && path.is_some() && is_of_a_flow(packet)
+        };
+        Some(table.get(number).filter(own).map(|host| (group, host)))
     }
 
     /// Whether the link would accept the frame, for a flow or for itself.
@@ -456,8 +490,8 @@ impl Link {
             Err(Lost::Foreign) => return false,
             Err(Lost::Malformed) => return true,
         };
-        if let Some(of_a_flow) = self.is_of_a_host(frame, &inside) {
-            return of_a_flow;
+        if let Some(host) = self.end_of(frame, &inside) {
+            return host.is_some();
         }
         let packet = inside.payload;
         match inside.kind {
@@ -522,7 +556,8 @@ impl Link {
             return;
         }
         let (answers, before) = (self.answers.len(), self.statistics);
-        self.receive_any(frame);
+        // Several workers share no port that has hosts.
+        self.receive_any(frame, &mut ServedHosts::new());
         while self.answers.len() > answers {
             self.unused.extend(self.answers.pop_back());
         }
@@ -536,9 +571,10 @@ impl Link {
         self.statistics.not_ours + self.statistics.ignored
     }
 
-    /// Accepts a frame. Returns the IP packet in it if that belongs to a flow.
+    /// Accepts a frame. Returns the IP packet in it if that belongs to a flow. Adds the host to
+    /// which it came to `served`, if that is a server.
     #[inline]
-    pub fn receive<'f>(&mut self, frame: &'f [u8]) -> Option<&'f [u8]> {
+    pub fn receive<'f>(&mut self, frame: &'f [u8], served: &mut ServedHosts) -> Option<&'f [u8]> {
         self.statistics.frames_received += 1;
         if self.ignores(frame) {
             self.statistics.ignored += 1;
@@ -546,7 +582,7 @@ impl Link {
         }
         match self.is_usual(frame) {
             true => Some(&frame[ETHERNET..]),
-            false => self.receive_any(frame),
+            false => self.receive_any(frame, served),
         }
     }
 
@@ -566,7 +602,7 @@ impl Link {
     }
 
     #[inline(never)]
-    fn receive_any<'f>(&mut self, frame: &'f [u8]) -> Option<&'f [u8]> {
+    fn receive_any<'f>(&mut self, frame: &'f [u8], served: &mut ServedHosts) -> Option<&'f [u8]> {
         let inside = match self.unwrap(frame) {
             Ok(inside) => inside,
             Err(Lost::Foreign) => {
@@ -579,9 +615,12 @@ impl Link {
             }
         };
         let packet = inside.payload;
-        match self.is_of_a_host(frame, &inside) {
-            Some(true) => return Some(packet),
-            Some(false) => {
+        match self.end_of(frame, &inside) {
+            Some(Some(host)) => {
+                self.add_server(host, served);
+                return Some(packet);
+            }
+            Some(None) => {
                 self.statistics.not_ours += 1;
                 return None;
             }
@@ -627,16 +666,16 @@ impl Link {
     /// As [`Link::resolve`], for a packet of `flow`. Hosts have next hops of their own.
     #[inline]
     pub fn resolve_for(&mut self, now: Nanos, flow: &Tuple) -> Answer {
-        match self.sender(flow.local) {
+        match self.sender(flow.local, flow.remote) {
             Sender::Pool => self.resolve_from(now, flow.local, flow.remote),
-            Sender::Host(host) => Answer::Mac(host.next_hop),
-            Sender::Lost => Answer::Silent,
+            Sender::Host((_, host)) => Answer::Mac(host.next_hop),
+            Sender::Lost | Sender::NoSession => Answer::Silent,
         }
     }
 
     #[inline]
-    fn sender(&self, local: IpAddr) -> Sender {
-        self.hosts.as_ref().map_or(Sender::Pool, |hosts| hosts.sender(local))
+    fn sender(&self, local: IpAddr, remote: IpAddr) -> Sender {
+        self.hosts.as_ref().map_or(Sender::Pool, |hosts| hosts.sender_to(local, remote))
     }
 
     /// As [`Link::resolve`], for packets from `local`, whose interface may have its own next hop.
@@ -899,7 +938,7 @@ impl Link {
         let prefix = prefixes.of(kind);
         frame.clear();
         frame.resize(prefix.octets.len() + packet.len(), 0);
-        prefix.write(&mut frame, packet.len(), to, from);
+        prefix.write(&mut frame, packet.len(), (to, from), 0);
         frame[prefix.octets.len()..].copy_from_slice(packet);
         self.answers.push_back(frame);
         true
@@ -968,10 +1007,14 @@ impl Link {
         cut: Cut,
     ) -> Option<&'o mut [u8]> {
         let (local, remote) = (flow.local, flow.remote);
-        let (to, host) = match self.sender(local) {
-            Sender::Host(host) => (host.next_hop, Some(host.mac)),
+        let (to, host, session) = match self.sender(local, remote) {
+            Sender::Host((_, host)) => (host.next_hop, Some(host.mac), host.session),
             Sender::Lost => {
                 self.statistics.address_lost += 1;
+                return Some(&mut self.scratch[..len]);
+            }
+            Sender::NoSession => {
+                self.statistics.unresolved += 1;
                 return Some(&mut self.scratch[..len]);
             }
             Sender::Pool => {
@@ -979,7 +1022,7 @@ impl Link {
                     self.statistics.unresolved += 1;
                     return Some(&mut self.scratch[..len]);
                 };
-                (to, None)
+                (to, None, 0)
             }
         };
         let (own, prefixes) = self.headers((local, remote), false);
@@ -991,7 +1034,12 @@ impl Link {
             return Some(&mut self.scratch[..len]);
         }
         let frame = out.frame(before + len, shifted(cut, before))?;
-        prefix.write(frame, len, to, from);
+        prefix.write(frame, len, (to, from), session);
+        if let Some(Places::Tunnel(TunnelPlaces { udp: Some(udp), inner_port: true, .. })) =
+            prefix.places
+        {
+            frame[udp..udp + 2].copy_from_slice(&flow.local_port.to_be_bytes());
+        }
         self.statistics.frames_sent += 1;
         Some(&mut frame[before..])
     }
@@ -1006,7 +1054,7 @@ impl Link {
         }
         let kind = be16(frame, 12);
         match self.wraps_of(kind, &frame[14..]) {
-            [] => Ok(Inside { kind, payload: &frame[14..], outer: false }),
+            [] => Ok(Inside { kind, payload: &frame[14..], outer: false, session: 0 }),
             wraps => self.unwrap_layers(kind, &frame[14..], wraps),
         }
     }
@@ -1055,12 +1103,30 @@ impl Link {
                         kind = of_version(rest)?;
                     }
                 }
-                _ if kind == ARP => return Ok(Inside { kind, payload: rest, outer: true }),
+                Wrap::Pppoe => return unwrap_session(kind, rest),
+                _ if kind == ARP => {
+                    return Ok(Inside { kind, payload: rest, outer: true, session: 0 });
+                }
                 tunnel => return unwrap_tunnel(kind, rest, tunnel),
             }
         }
-        Ok(Inside { kind, payload: rest, outer: false })
+        Ok(Inside { kind, payload: rest, outer: false, session: 0 })
     }
+}
+
+/// The IP packet in a session of PPPoE.
+fn unwrap_session(kind: u16, packet: &[u8]) -> Result<Inside<'_>, Lost> {
+    if kind != PPPOE_SESSION {
+        return Err(Lost::Foreign);
+    }
+    let packet = PppoePacket::parse(packet).map_err(|_| Lost::Malformed)?;
+    let (protocol, payload) = packet.payload.split_first_chunk::<2>().ok_or(Lost::Malformed)?;
+    let kind = match (packet.code, u16::from_be_bytes(*protocol)) {
+        (0, PPP_IPV4) => IPV4,
+        (0, PPP_IPV6) => IPV6,
+        _ => return Err(Lost::Foreign),
+    };
+    Ok(Inside { kind, payload, outer: false, session: packet.session })
 }
 
 fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, Lost> {
@@ -1089,13 +1155,13 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
     };
     // Addressed to the tunnel's end itself: echo requests, neighbor discovery.
     if protocol == ICMP || protocol == ICMPV6 {
-        return Ok(Inside { kind, payload: packet, outer: true });
+        return Ok(Inside { kind, payload: packet, outer: true, session: 0 });
     }
     let (local, remote) = tunnel.ends().unwrap_or((destination, source));
     if (local, remote) != (destination, source) {
         return Err(Lost::Foreign);
     }
-    let inside = |kind, payload| Ok(Inside { kind, payload, outer: false });
+    let inside = |kind, payload| Ok(Inside { kind, payload, outer: false, session: 0 });
     let datagram = |port: u16| -> Result<&[u8], Lost> {
         let (header, data) = body.split_first_chunk::<8>().ok_or(Lost::Malformed)?;
         match be16(header, 2) == port {
@@ -1261,19 +1327,28 @@ impl Prefixes {
 #[derive(Debug, Default)]
 struct Prefix {
     octets: Vec<u8>,
-    /// Offsets of a tunnel's headers.
-    tunnel: Option<Places>,
+    /// Offsets of fields that differ from packet to packet.
+    places: Option<Places>,
     /// Offset of the Ethernet source address in the flow's own (inner) frame.
     source: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Places {
+enum Places {
+    /// The number of a session of PPPoE, which a length follows (RFC 2516 section 4).
+    Session(usize),
+    Tunnel(TunnelPlaces),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct TunnelPlaces {
     ip: usize,
     v4: bool,
     udp: Option<usize>,
     /// The offset of GTP's length, which excludes its first eight octets.
     gtp: Option<usize>,
+    /// Whether the UDP source port is that of the packet inside.
+    inner_port: bool,
 }
 
 impl Prefix {
@@ -1298,6 +1373,15 @@ impl Prefix {
                     let entry =
                         label << 12 | u32::from(class) << 9 | u32::from(last) << 8 | u32::from(ttl);
                     out.extend(entry.to_be_bytes());
+                }
+                Wrap::Pppoe => {
+                    out.extend(PPPOE_SESSION.to_be_bytes());
+                    // Version 1, type 1, code 0.
+                    out.extend([0x11, 0]);
+                    prefix.places = Some(Places::Session(out.len()));
+                    out.extend([0; 4]);
+                    out.extend(if kind == IPV6 { PPP_IPV6 } else { PPP_IPV4 }.to_be_bytes());
+                    typed = false;
                 }
                 tunnel => {
                     prefix.add_tunnel(&mut out, tunnel, typed, kind, mac);
@@ -1343,7 +1427,7 @@ impl Prefix {
             _ => return,
         }
         let udp = (protocol == UDP).then_some(out.len());
-        let mut gtp = None;
+        let (mut gtp, mut inner_port) = (None, false);
         // UDP checksums are zero, which RFC 7348 §5 and RFC 6935 permit for tunnels.
         let ports = |source: u16, port: u16| {
             [source.to_be_bytes(), port.to_be_bytes(), [0; 2], [0; 2]].concat()
@@ -1369,19 +1453,24 @@ impl Prefix {
                 out.extend(kind.to_be_bytes());
             }
             Wrap::GtpU { teid, source_port, .. } => {
-                out.extend(ports(source_port, GTPU_PORT));
+                inner_port = source_port == 0;
+                // Packets without ports, such as echo replies, come from the port of GTP-U.
+                let source = if inner_port { GTPU_PORT } else { source_port };
+                out.extend(ports(source, GTPU_PORT));
                 gtp = Some(out.len() + 2);
                 out.extend([0x30, 255, 0, 0]);
                 out.extend(teid.to_be_bytes());
             }
-            Wrap::Vlan { .. } | Wrap::Mpls { .. } => {}
+            Wrap::Vlan { .. } | Wrap::Mpls { .. } | Wrap::Pppoe => {}
         }
-        self.tunnel = Some(Places { ip, v4: local.is_ipv4(), udp, gtp });
+        let places = TunnelPlaces { ip, v4: local.is_ipv4(), udp, gtp, inner_port };
+        self.places = Some(Places::Tunnel(places));
     }
 
-    /// Writes the headers in front of a packet of `len` octets.
+    /// Writes the headers in front of a packet of `len` octets. `session`: that of PPPoE, if the
+    /// headers have one.
     #[inline]
-    fn write(&self, frame: &mut [u8], len: usize, to: MacAddr, from: MacAddr) {
+    fn write(&self, frame: &mut [u8], len: usize, (to, from): (MacAddr, MacAddr), session: u16) {
         // Only Ethernet.
         if let (&[.., a, b], 14, Some(head)) =
             (&self.octets[..], self.octets.len(), frame.first_chunk_mut::<14>())
@@ -1394,12 +1483,19 @@ impl Prefix {
         frame[..before].copy_from_slice(&self.octets);
         frame[..6].copy_from_slice(&to.0);
         frame[self.source..][..6].copy_from_slice(&from.0);
-        if let Some(places) = self.tunnel {
-            self.write_lengths(frame, before + len, places);
+        match self.places {
+            None => {}
+            Some(Places::Tunnel(places)) => self.write_lengths(frame, before + len, places),
+            Some(Places::Session(at)) => {
+                frame[at..at + 2].copy_from_slice(&session.to_be_bytes());
+                // The length includes the protocol of PPP.
+                let payload = (len + 2) as u16;
+                frame[at + 2..at + 4].copy_from_slice(&payload.to_be_bytes());
+            }
         }
     }
 
-    fn write_lengths(&self, frame: &mut [u8], end: usize, places: Places) {
+    fn write_lengths(&self, frame: &mut [u8], end: usize, places: TunnelPlaces) {
         let mut put = |at: usize, value: usize| {
             frame[at..at + 2].copy_from_slice(&(value as u16).to_be_bytes())
         };

@@ -56,8 +56,10 @@ pub enum Wrap {
     /// RFC 7348, from and to UDP port 4789; `mac`: the inner destination.
     Vxlan { local: IpAddr, remote: IpAddr, vni: u32, mac: MacAddr },
     /// 3GPP TS 29.281, a G-PDU to UDP port 2152; received packets have `local_teid`, or any if it is
-    /// `None`.
+    /// `None`. `source_port` 0: that of the packet inside.
     GtpU { local: IpAddr, remote: IpAddr, teid: u32, local_teid: Option<u32>, source_port: u16 },
+    /// RFC 2516: the session of the host that sends or receives the frame.
+    Pppoe,
 }
 
 /// The UDP port of GTP-U.
@@ -89,8 +91,9 @@ impl Default for Network {
 }
 
 impl Wrap {
+    /// Whether it has to be the innermost layer.
     fn is_tunnel(&self) -> bool {
-        matches!(self, Self::Gre { .. } | Self::Vxlan { .. } | Self::GtpU { .. })
+        !matches!(self, Self::Vlan { .. } | Self::Mpls { .. })
     }
 
     /// The local and remote outer addresses of a tunnel.
@@ -99,7 +102,7 @@ impl Wrap {
             Self::Gre { local, remote, .. }
             | Self::Vxlan { local, remote, .. }
             | Self::GtpU { local, remote, .. } => Some((local, remote)),
-            Self::Vlan { .. } | Self::Mpls { .. } => None,
+            Self::Vlan { .. } | Self::Mpls { .. } | Self::Pppoe => None,
         }
     }
 }
@@ -182,7 +185,7 @@ fn check_wraps(wraps: &[Wrap]) -> Result<(), String> {
             Wrap::Mpls { class, .. } if class > 7 => ("MPLS traffic class", class.into(), 7),
             Wrap::Mpls { label, .. } => ("MPLS label", label, (1 << 20) - 1),
             Wrap::Vxlan { vni, .. } => ("VXLAN network id", vni, (1 << 24) - 1),
-            Wrap::Gre { .. } | Wrap::GtpU { .. } => continue,
+            Wrap::Gre { .. } | Wrap::GtpU { .. } | Wrap::Pppoe => continue,
         };
         let most = if what == "VLAN priority" { 7 } else { most };
         if value > most {

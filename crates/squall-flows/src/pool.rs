@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr, ops::RangeInclusive, str::FromStr};
 
-use squall_units::mix;
+use squall_units::{mix, shuffled};
 
 /// Addresses from `first` to `last` (inclusive), of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +20,9 @@ pub struct Pool {
     /// Source ports of clients. Unused for servers, which listen on their templates' ports.
     pub ports: RangeInclusive<u16>,
     pub order: Order,
-    /// The clients are the hosts of the group with this number. Hosts that have an address take
-    /// turns, each with its next port. `ranges` then only has as many addresses as the group has
-    /// hosts.
+    /// The clients or servers are the hosts of the group with this number. Hosts that have an
+    /// address take turns, clients each with its next port. `ranges` then has as many addresses as
+    /// the group has hosts, which represent those of the hosts.
     pub hosts: Option<usize>,
     /// Whether all templates draw from one sequence of tuples. If not, each template begins with
     /// the first tuple. For client pools.
@@ -354,35 +354,6 @@ fn scaled(random: u64, n: u64) -> u64 {
     ((u128::from(random) * u128::from(n)) >> 64) as u64
 }
 
-/// A permutation of `0..n` that depends on `key`: multiplications by odd numbers and xor-shifts,
-/// each of which is a bijection over a power of two, repeated until the value is below `n` (fewer
-/// than two rounds on average). Computed instead of shuffled in a table, because that of a pool
-/// with 2^24 addresses and 64,512 ports would have 10^12 entries.
-#[inline]
-fn shuffled(k: u64, n: u64, key: u64) -> u64 {
-    let bits = 64 - (n - 1).leading_zeros();
-    // A pool of one address has no bits, and the shift for `mask` would overflow.
-    if bits < 2 {
-        return if n == 2 { k ^ (key & 1) } else { k };
-    }
-    let mask = u64::MAX >> (64 - bits);
-    let (half, third) = (bits.div_ceil(2), bits.div_ceil(3));
-    let (multiplier, other) = (key | 1, mix(key, 1) | 1);
-    let mut x = k;
-    loop {
-        x = x.wrapping_add(key >> 7).wrapping_mul(multiplier) & mask;
-        x ^= x >> half;
-        x = x.wrapping_mul(other) & mask;
-        x ^= x >> third;
-        // The golden ratio in 64 bits (Fibonacci hashing).
-        x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15) & mask;
-        x ^= x >> half;
-        if x < n {
-            return x;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -531,13 +502,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn every_size_is_shuffled_one_to_one(n in 1u64..3000, key in any::<u64>()) {
-            let mut all: Vec<_> = (0..n).map(|k| shuffled(k, n, key)).collect();
-            all.sort_unstable();
-            prop_assert_eq!(all, (0..n).collect::<Vec<_>>());
-        }
-
         #[test]
         fn no_text_makes_a_range_panic(text in "[0-9a-f:./ -]{0,40}") {
             if let Ok(range) = text.parse::<AddrRange>() {

@@ -1,9 +1,10 @@
 //! Templates whose servers share addresses and a port: how a server finds the template of a flow.
 //!
 //! A server recognizes a flow's template by its client: by the client's address if the templates
-//! have different client addresses. Templates with the same clients get disjoint shares of the
-//! clients' ports, so that the client's port identifies the template. Both sides compute the same
-//! shares independently because they have the same load.
+//! have different client addresses. Templates with the same clients, or with hosts as clients,
+//! whose addresses are not known before, get disjoint shares of the clients' ports, so that the
+//! client's port identifies the template. Both sides compute the same shares independently because
+//! they have the same load.
 
 use squall_apps::Program;
 
@@ -49,7 +50,9 @@ impl Sharing {
                 && overlap(&load.servers[a.servers].ranges, &load.servers[b.servers].ranges)
         };
         let alike = |a: &Template, b: &Template| {
-            meet(a, b) && overlap(&load.clients[a.clients].ranges, &load.clients[b.clients].ranges)
+            let (one, other) = (&load.clients[a.clients], &load.clients[b.clients]);
+            let hosts = one.hosts.is_some() || other.hosts.is_some();
+            meet(a, b) && (hosts || overlap(&one.ranges, &other.ranges))
         };
         for (i, shared) in sharing.shared[..all.len()].iter_mut().enumerate() {
             *shared = all.iter().enumerate().any(|(j, other)| j != i && meet(&all[i], other));

@@ -2,8 +2,8 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
-    net::IpAddr,
-    ops::Range,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ops::{Range, RangeInclusive},
     sync::Arc,
 };
 
@@ -24,7 +24,7 @@ use crate::{
     Network, NotBegun, Script, Statistics, Template, TemplateStatistics, Tuples,
     app_recorder::{AppRecorder, Begun, Recorder},
     arrivals::{Arrivals, Due, IsOwn},
-    link::{ETHERNET, FrameOwner, HostClient, Ignored, Link},
+    link::{ETHERNET, FrameOwner, HostEnd, Ignored, Link},
     pool::{Pool as PoolOf, divided},
     sharing::{Share, Sharing},
     steady::{Steady, Tallies, Tally},
@@ -173,6 +173,7 @@ pub struct Side {
     gone: BTreeSet<usize>,
     leaving: Leaving,
     unbound: Unbound,
+    host_use: HostUse,
     /// Whether [`Side::stop`] was called.
     stopped: bool,
     /// The configured end of the run, if known.
@@ -209,6 +210,18 @@ struct Unbound {
     from: u32,
 }
 
+/// The tables of hosts from which or to which the side has flows.
+#[derive(Default)]
+struct HostUse {
+    tables: Vec<Arc<HostTable>>,
+    /// No flow follows, so hosts may give their addresses back.
+    ended: bool,
+    /// For a side of servers: whether others have used the hosts, and since when its open flows are
+    /// the last use.
+    had_others: bool,
+    last_since: Option<Nanos>,
+}
+
 /// Phases of the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopping {
@@ -229,6 +242,8 @@ struct Clients {
     templates: Vec<ClientTemplate>,
     pools: Vec<Pool>,
     servers: Vec<Tuples>,
+    /// By pool: its servers that are hosts.
+    server_hosts: Vec<Option<HostServers>>,
     seat: WorkerIndex,
     /// Flows whose next hop is being resolved.
     parked: VecDeque<(Due, Place)>,
@@ -250,7 +265,7 @@ struct Place {
     tuple: Tuple,
     position: u64,
     /// The client, if it is a host.
-    host: Option<HostClient>,
+    host: Option<HostEnd>,
 }
 
 /// Conversations whose addresses and ports are still in use. Only the first of each queue is
@@ -277,8 +292,10 @@ struct ClientTemplate {
     port: u16,
     /// The script that it belongs to, if any.
     script: Option<usize>,
-    /// Whether this side plays its clients, and whether these are hosts.
+    /// Whether this side plays its clients.
     begins: bool,
+    /// Whether the clients and the servers are hosts, and whether either are.
+    hosts: [bool; 2],
     of_hosts: bool,
     kind: FlowKind,
     class: ClassId,
@@ -309,11 +326,20 @@ struct Pool {
 /// The clients of a pool that are hosts of a group.
 struct HostClients {
     table: Arc<HostTable>,
-    /// The number of the table on the link, and the position in its order.
+    /// The number of the group on the link, and the position in the table's order.
     on_link: usize,
     at: u32,
     /// Number of ports that each host has used: as on any host, its ports follow each other.
     ports: Vec<u32>,
+}
+
+/// The servers of a pool that are hosts of a group.
+struct HostServers {
+    table: Arc<HostTable>,
+    /// The position in the table's order.
+    at: u32,
+    /// Addresses to which flows have begun, with the numbers of their hosts.
+    known: HashMap<IpAddr, u32>,
 }
 
 /// Maximum number of flows waiting for their next hop (ADR 0025): with a router that does not
@@ -386,6 +412,7 @@ impl Side {
             gone: BTreeSet::new(),
             leaving: Leaving::default(),
             unbound: Unbound::default(),
+            host_use: HostUse::default(),
             stopped: false,
             end: end_of(load, settings.start),
             stopping: Stopping::No,
@@ -401,6 +428,7 @@ impl Side {
                 templates: Vec::new(),
                 pools: Vec::new(),
                 servers: Vec::new(),
+                server_hosts: Vec::new(),
                 seat,
                 parked: VecDeque::new(),
                 scripts: Vec::new(),
@@ -421,17 +449,34 @@ impl Side {
         Ok(side)
     }
 
-    /// Gives client pools that are hosts the tables of their groups, by the groups' numbers. Pools
-    /// without a table have no hosts. Call it before the first flow, and after [`Side::change`].
+    /// Gives pools that are hosts the tables of their groups, by the groups' numbers. Pools without
+    /// a table have no hosts. Call it before the first flow, and after [`Side::change`].
     pub fn use_hosts(&mut self, load: &Load, tables: &[Option<Arc<HostTable>>]) {
-        let Some(clients) = &mut self.clients else { return };
-        for (pool, of) in clients.pools.iter_mut().zip(&load.clients) {
-            let table = of.hosts.and_then(|group| tables.get(group)?.as_ref());
-            let Some(table) = table else { continue };
-            if pool.hosts.is_none() {
-                let on_link = self.link.add_hosts(table);
-                let ports = vec![0; table.hosts()];
-                pool.hosts = Some(HostClients { table: table.clone(), on_link, at: 0, ports });
+        let table = |pool: &PoolOf| tables.get(pool.hosts?)?.as_ref();
+        let known = load.templates.iter().enumerate().take(self.classes.len());
+        for (number, template) in known {
+            let pool = &load.clients[template.clients];
+            let servers = &load.servers[template.servers];
+            let clients = self.clients.as_mut();
+            if let Some(clients) = clients.filter(|clients| clients.templates[number].begins) {
+                let hosts = &mut clients.pools[template.clients].hosts;
+                if let Some(table) = table(pool).filter(|_| hosts.is_none()) {
+                    let on_link = self.link.add_hosts(table, None);
+                    let ports = vec![0; table.hosts()];
+                    *hosts = Some(HostClients { table: table.clone(), on_link, at: 0, ports });
+                    self.host_use.add(table);
+                }
+                let hosts = &mut clients.server_hosts[template.servers];
+                if let Some(table) = table(servers).filter(|_| hosts.is_none()) {
+                    *hosts = Some(HostServers::new(table));
+                    self.host_use.add(table);
+                }
+            }
+            if let Some(table) = table(servers).filter(|_| self.serves(load, number)) {
+                let stand_ins = Tuples::new(servers, load.seed);
+                let stand_ins = stand_ins.expect("the load was checked before");
+                self.link.add_hosts(table, Some(&stand_ins));
+                self.host_use.add(table);
             }
         }
     }
@@ -449,6 +494,7 @@ impl Side {
             let pools = load.clients.iter().zip(clients);
             known.pools.extend(pools.skip(known.pools.len()).map(Pool::new));
             known.servers.extend(servers.iter().skip(known.servers.len()).cloned());
+            known.server_hosts.resize_with(known.servers.len(), || None);
             known.first_scripted = load.own_templates();
         }
         for number in self.classes.len()..load.templates.len() {
@@ -469,6 +515,8 @@ impl Side {
                 continue;
             };
             let (pool, Share { rank, of }) = (&clients[template.clients], sharing.shares[number]);
+            let hosts = [&load.clients[template.clients], &load.servers[template.servers]]
+                .map(|pool| pool.hosts.is_some());
             known.templates.push(ClientTemplate {
                 pool: template.clients,
                 tuples: pool.share(rank, of).unwrap_or_else(|| pool.clone()),
@@ -477,7 +525,8 @@ impl Side {
                 port: template.port,
                 script: load.script_of(number),
                 begins: template.ends.has_clients() && self.settings.clients.has(load, number),
-                of_hosts: load.clients[template.clients].hosts.is_some(),
+                hosts,
+                of_hosts: hosts.contains(&true),
                 kind: kind_of(&template.client),
                 class,
                 program,
@@ -492,9 +541,11 @@ impl Side {
             // (`AppRecorder::ended`).
             let begins = known.templates[number].begins;
             if begins && template.client.transport == Transport::Udp {
-                let of_hosts = known.templates[number].of_hosts;
-                let ends = ((!of_hosts).then(|| pool.clone()), servers[template.servers].clone());
-                self.stack.app_mut().clients.push(ends);
+                let [client_hosts, server_hosts] = hosts;
+                let servers = &servers[template.servers];
+                let clients = (!client_hosts).then(|| pool.clone());
+                let servers = (!server_hosts).then(|| servers.clone());
+                self.stack.app_mut().clients.push((clients, servers));
             }
         }
         Ok(())
@@ -532,16 +583,20 @@ impl Side {
         (class, program): (ClassId, ProgramId),
     ) {
         let template = &load.templates[number];
-        // The conversations of a script have listeners of their own.
-        let own = number < load.own_templates() && self.settings.servers.has(load, number);
-        if !own || !template.ends.has_servers() || template.gone {
+        if !self.serves(load, number) || template.gone {
             return;
         }
         let addresses = |pool: &PoolOf| -> Vec<_> {
             pool.ranges.iter().map(|range| range.first()..=range.last()).collect()
         };
         let Share { rank, of } = sharing.shares[number];
-        let peers = Peers { addresses: addresses(&load.clients[template.clients]), rank, of };
+        let clients = &load.clients[template.clients];
+        // The addresses of hosts are not known before.
+        let clients = match clients.hosts {
+            Some(_) => vec![any_address(clients)],
+            None => addresses(clients),
+        };
+        let peers = Peers { addresses: clients, rank, of };
         let peers = sharing.shared[number].then_some(peers);
         for addresses in addresses(&load.servers[template.servers]) {
             self.stack.app_mut().apps.listen(Listener {
@@ -552,6 +607,15 @@ impl Side {
                 peers: peers.clone(),
             });
         }
+    }
+
+    /// Whether this side has the servers of a template. The conversations of a script have
+    /// listeners of their own.
+    fn serves(&self, load: &Load, number: usize) -> bool {
+        self.settings.role != Role::Clients
+            && number < load.own_templates()
+            && self.settings.servers.has(load, number)
+            && load.templates[number].ends.has_servers()
     }
 
     /// Adds the programs of this worker's conversations in script `which`; `before`: the number of
@@ -661,7 +725,9 @@ impl Side {
         near: FlowHint,
     ) -> bool {
         let refused = self.link.refused();
-        let Some(packet) = self.link.receive(frame) else { return self.link.refused() == refused };
+        let Some(packet) = self.link.receive(frame, &mut self.stack.app_mut().served) else {
+            return self.link.refused() == refused;
+        };
         // A joined frame was verified by the code that joined it (GRO). A partial checksum means
         // that the sending host left it to its NIC; it is accepted only if the port reports that
         // and the sum of the pseudo-header is correct, because a damaged frame may look the same.
@@ -724,6 +790,9 @@ impl Side {
         }
         self.go_on_leaving(now);
         self.unbind(now);
+        if self.settings.role == Role::Servers {
+            self.keep_hosts(now);
+        }
         if !self.stack.app().apps.calls().is_idle() {
             self.answer_calls(now);
         }
@@ -825,7 +894,7 @@ impl Side {
         if joined {
             // Undone, because a side that had already begun all its flows has more to begin.
             self.stopping = Stopping::No;
-            self.link.set_hosts_in_use(true);
+            self.host_use.set(true);
             self.stack.app_mut().stopping = false;
             self.steady.go_on(now, load, self.settings.start);
             self.arrivals_until = None;
@@ -892,6 +961,11 @@ impl Side {
         self.link.take_lost(&mut self.unbound.addresses);
         if self.unbound.addresses.len() > before {
             self.unbound.from = 0;
+            // Packets to their next hosts add them again.
+            let served = &mut self.stack.app_mut().served;
+            for address in &self.unbound.addresses {
+                served.remove(address);
+            }
         }
         if self.unbound.addresses.is_empty() || self.stack.has_output() {
             return;
@@ -904,6 +978,28 @@ impl Side {
         if self.unbound.from < self.stack.records() {
             self.unbound.addresses = addresses;
         }
+    }
+
+    /// Keeps the addresses of hosts that are servers while they have open flows. If clients use the
+    /// hosts no longer, or after the end of the run, open flows keep them for the drain time.
+    fn keep_hosts(&mut self, now: Nanos) {
+        if self.host_use.tables.is_empty() {
+            return;
+        }
+        let open = self.stack.active() > self.stack.app().apps.lingering();
+        let others = self.host_use.has_others();
+        self.host_use.had_others |= others;
+        // Without others, clients are external, and may begin flows until the end.
+        let is_end = self.end.map_or(self.host_use.had_others, |end| self.real() >= end);
+        let is_last = open && !others && (is_end || self.stopped);
+        let since = is_last.then(|| self.host_use.last_since.unwrap_or(now));
+        self.host_use.last_since = since;
+        self.host_use.set(open && since.is_none_or(|since| now < since + self.drain));
+    }
+
+    /// Whether hosts keep their addresses for flows of the side.
+    pub fn uses_hosts(&self) -> bool {
+        !self.host_use.ended && !self.host_use.tables.is_empty()
     }
 
     /// Aborts flows from number `from` on for which `ends` is true, which are counted as failed for
@@ -1148,7 +1244,15 @@ impl Side {
         for _ in 0..if full { 0 } else { MAX_TRIES } {
             let Some(clients) = &mut self.clients else { return };
             let caller = self.link.host_of(call.tuple.local);
-            let Some(place) = clients.called(number, &call.tuple, caller) else { break };
+            let place = match clients.called(number, &call.tuple, caller) {
+                Ok(place) => place,
+                Err(reason) => {
+                    if tried.is_none() {
+                        why = reason;
+                    }
+                    break;
+                }
+            };
             let tuple = place.tuple;
             if let Some(host) = place.host {
                 self.link.add_host(host);
@@ -1236,10 +1340,12 @@ impl Side {
             Stopping::Aborting(_) => Some(self.now),
             Stopping::No | Stopping::Done => None,
         };
+        let unused = self.host_use.last_since.filter(|_| !self.host_use.ended);
+        let unused = unused.map(|since| since + self.drain);
         // The stack gives a lower bound, which after an idle period can be in the past. Its timers up
         // to `now` have expired, so a bound before `now` would only look like overdue work.
         let timers = self.stack.next_due().map(|due| due.max(self.now));
-        [timers, self.link.next_due(), arrivals, end].into_iter().flatten().min()
+        [timers, self.link.next_due(), arrivals, end, unused].into_iter().flatten().min()
     }
 
     /// Whether frames wait to be sent.
@@ -1325,7 +1431,7 @@ impl Side {
 
     fn finish(&mut self) {
         self.stopping = Stopping::Done;
-        self.link.set_hosts_in_use(false);
+        self.host_use.set(false);
     }
 
     fn go_on_stopping(&mut self, now: Nanos) {
@@ -1573,12 +1679,22 @@ fn own_pools(
     };
     let [clients, servers] = ready;
     // Addresses of hosts come from their table.
-    let fixed = |pool: &usize| load.clients[*pool].hosts.is_none();
-    let clients = own(of_clients, |t| t.ends.has_clients().then_some(t.clients), clients, &fixed);
-    let servers =
-        own(of_servers, |t| t.ends.has_servers().then_some(t.servers), servers, &|_| true);
+    let known_clients = |pool: &usize| load.clients[*pool].hosts.is_none();
+    let known_servers = |pool: &usize| load.servers[*pool].hosts.is_none();
+    let begins = |t: &Template| t.ends.has_clients().then_some(t.clients);
+    let serves = |t: &Template| t.ends.has_servers().then_some(t.servers);
+    let clients = own(of_clients, begins, clients, &known_clients);
+    let servers = own(of_servers, serves, servers, &known_servers);
     let both = clients.into_iter().map(|pool| (pool, true));
     both.chain(servers.into_iter().map(|pool| (pool, false)))
+}
+
+/// All addresses of the pool's family.
+fn any_address(pool: &PoolOf) -> RangeInclusive<IpAddr> {
+    match pool.ranges.first().is_none_or(|range| range.first().is_ipv4()) {
+        true => Ipv4Addr::UNSPECIFIED.into()..=Ipv4Addr::BROADCAST.into(),
+        false => Ipv6Addr::UNSPECIFIED.into()..=Ipv6Addr::from_bits(u128::MAX).into(),
+    }
 }
 
 fn end_of(load: &Load, start: Nanos) -> Option<Nanos> {
@@ -1627,14 +1743,80 @@ impl Pool {
     }
 }
 
+impl HostUse {
+    fn add(&mut self, table: &Arc<HostTable>) {
+        if self.tables.iter().any(|known| Arc::ptr_eq(known, table)) {
+            return;
+        }
+        if !self.ended {
+            table.begin_use();
+        }
+        self.tables.push(table.clone());
+    }
+
+    /// Whether flows may follow. If not, hosts may give their addresses back.
+    fn set(&mut self, in_use: bool) {
+        if std::mem::replace(&mut self.ended, !in_use) == in_use {
+            for table in &self.tables {
+                if in_use { table.begin_use() } else { table.end_use() }
+            }
+        }
+    }
+
+    /// Whether other sides or sources use hosts of one of the tables.
+    fn has_others(&self) -> bool {
+        let own = u32::from(!self.ended);
+        self.tables.iter().any(|table| table.users() > own)
+    }
+}
+
+impl HostServers {
+    fn new(table: &Arc<HostTable>) -> Self {
+        Self { table: table.clone(), at: 0, known: HashMap::new() }
+    }
+
+    /// The address of the next host in turn that has one.
+    fn next(&mut self) -> Option<IpAddr> {
+        let host = self.table.next(&mut self.at)?;
+        self.known.insert(host.address, host.number);
+        Some(host.address)
+    }
+
+    /// Whether a host has the address, to which a flow has begun.
+    fn has(&self, address: IpAddr) -> bool {
+        let host = self.known.get(&address).and_then(|number| self.table.get(*number));
+        host.is_some_and(|host| host.address == address)
+    }
+}
+
+/// The server of the next flow to pool number `pool`, whose servers are hosts: `wanted`, if one of
+/// them has this address, otherwise the next in turn. The error is the reason: no host has an
+/// address.
+fn next_server(
+    all: &mut [Option<HostServers>],
+    pool: usize,
+    wanted: Option<IpAddr>,
+) -> Result<IpAddr, usize> {
+    let Some(HostServers { table, .. }) = &all[pool] else { return Err(NotBegun::NO_HOST) };
+    // Flows of another pool of these hosts may have begun to it.
+    let is_known = |address: &IpAddr| {
+        let mut same = all.iter().flatten().filter(|of| Arc::ptr_eq(&of.table, table));
+        same.any(|of| of.has(*address))
+    };
+    if let Some(wanted) = wanted.filter(is_known) {
+        return Ok(wanted);
+    }
+    all[pool].as_mut().and_then(HostServers::next).ok_or(NotBegun::NO_HOST)
+}
+
 impl HostClients {
     /// The next host in turn that has an address.
-    fn next(&mut self) -> Option<HostClient> {
+    fn next(&mut self) -> Option<HostEnd> {
         Some((self.on_link, self.table.next(&mut self.at)?))
     }
 
     /// The number of the host's next port.
-    fn port(&mut self, (_, host): HostClient) -> u64 {
+    fn port(&mut self, (_, host): HostEnd) -> u64 {
         let Some(ports) = self.ports.get_mut(host.number as usize) else { return 0 };
         *ports = ports.wrapping_add(1);
         u64::from(*ports - 1)
@@ -1676,16 +1858,31 @@ impl Clients {
         places.find(|place| self.seat.has(&place.tuple)).ok_or(NotBegun::PORTS)
     }
 
-    /// As [`Clients::place`], for clients that are hosts.
-    fn place_of_host(&mut self, template: usize, position: u64) -> Result<Place, usize> {
+    /// As [`Clients::place`], for ends that are hosts.
+    fn place_of_host(&mut self, template: usize, first: u64) -> Result<Place, usize> {
         let of = &self.templates[template];
-        let hosts = self.pools[of.pool].hosts.as_mut();
-        let next = hosts.and_then(|hosts| Some((hosts.next()?, hosts)));
-        let Some((host, hosts)) = next else { return Err(NotBegun::NO_HOST) };
-        let port = of.tuples.port(hosts.port(host));
-        let client = (host.1.address, port);
-        let tuple = of.tuple_of(&self.servers[of.servers], position, client);
-        Ok(Place { tuple, position, host: Some(host) })
+        let [client_hosts, server_hosts] = of.hosts;
+        let last = first.saturating_add(MAX_SEARCH * self.seat.among().1);
+        for position in first..last {
+            let server = match server_hosts {
+                true => Some(next_server(&mut self.server_hosts, of.servers, None)?),
+                false => None,
+            };
+            let (client, host) = match client_hosts {
+                true => {
+                    let hosts = self.pools[of.pool].hosts.as_mut().ok_or(NotBegun::NO_HOST)?;
+                    let host = hosts.next().ok_or(NotBegun::NO_HOST)?;
+                    ((host.1.address, of.tuples.port(hosts.port(host))), Some(host))
+                }
+                false => (of.client(position), None),
+            };
+            let tuple = of.tuple_of(&self.servers[of.servers], position, client);
+            let tuple = Tuple { remote: server.unwrap_or(tuple.remote), ..tuple };
+            if self.seat.is_only() || self.seat.has(&tuple) {
+                return Ok(Place { tuple, position, host });
+            }
+        }
+        Err(NotBegun::PORTS)
     }
 
     /// Marks a position as used or busy.
@@ -1722,35 +1919,44 @@ impl Clients {
     }
 
     /// The ends of the next flow that a flow with the ends `caller` begins: the same client and
-    /// server, if they are in the template's pools. `host`: the caller, if it is a host. `None`: this
-    /// worker has none of its ports, or no host has an address.
-    fn called(&mut self, number: usize, caller: &Tuple, host: Option<HostClient>) -> Option<Place> {
+    /// server, if they are in the template's pools. `host`: the caller, if it is a host. The error
+    /// is the reason: this worker has none of its ports, or no host has an address.
+    fn called(
+        &mut self,
+        number: usize,
+        caller: &Tuple,
+        host: Option<HostEnd>,
+    ) -> Result<Place, usize> {
         let of = &mut self.templates[number];
         let servers = &self.servers[of.servers];
+        let [client_hosts, server_hosts] = of.hosts;
         let tries = MAX_SEARCH * self.seat.among().1;
         for _ in 0..tries {
             let nth = of.ports_tried;
             of.ports_tried += 1;
             let mut tuple = of.tuple(servers, nth);
             let mut client = None;
-            if let Some(hosts) = &mut self.pools[of.pool].hosts {
-                let host = host.filter(|host| host.0 == hosts.on_link).or_else(|| hosts.next())?;
+            if client_hosts {
+                let hosts = self.pools[of.pool].hosts.as_mut().ok_or(NotBegun::NO_HOST)?;
+                let same = host.filter(|host| host.0 == hosts.on_link);
+                let host = same.or_else(|| hosts.next()).ok_or(NotBegun::NO_HOST)?;
                 let port = of.tuples.port(hosts.port(host));
                 tuple = of.tuple_of(servers, nth, (host.1.address, port));
                 client = Some(host);
-            } else if of.of_hosts {
-                return None;
             } else if of.tuples.index_of(caller.local).is_some() {
                 (tuple.local, tuple.local_port) = (caller.local, of.tuples.port(nth));
             }
-            if servers.index_of(caller.remote).is_some() {
+            if server_hosts {
+                let all = &mut self.server_hosts;
+                tuple.remote = next_server(all, of.servers, Some(caller.remote))?;
+            } else if servers.index_of(caller.remote).is_some() {
                 tuple.remote = caller.remote;
             }
             if self.seat.is_only() || self.seat.has(&tuple) {
-                return Some(Place { tuple, position: 0, host: client });
+                return Ok(Place { tuple, position: 0, host: client });
             }
         }
-        None
+        Err(NotBegun::PORTS)
     }
 
     fn stop_arrivals(&mut self, now: Nanos) {
@@ -1831,8 +2037,14 @@ impl ClientTemplate {
     /// The ends at a position in the template's order.
     #[inline]
     fn tuple(&self, servers: &Tuples, position: u64) -> Tuple {
+        self.tuple_of(servers, position, self.client(position))
+    }
+
+    /// The client and its port at a position in the template's order.
+    #[inline]
+    fn client(&self, position: u64) -> (IpAddr, u16) {
         let (address, port) = self.tuples.tuple(position);
-        self.tuple_of(servers, position, (self.tuples.address(address), port))
+        (self.tuples.address(address), port)
     }
 
     /// The ends of a flow of this client at a position in the template's order.

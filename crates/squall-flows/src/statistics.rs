@@ -187,8 +187,8 @@ pub struct NotBegun([u64; NotBegun::NAMES.len()]);
 impl NotBegun {
     /// `late`: the generator was too slow. `ports_exhausted`: all tried tuples were in use.
     /// `unresolved`: no reply for the next hop. `limit`: too many open flows. `full`: the flow table has
-    /// no room. `disabled`: all tried clients are disabled. `no_host`: the clients are hosts, none of
-    /// which has an address and a resolved gateway.
+    /// no room. `disabled`: all tried clients are disabled. `no_host`: the clients or the servers
+    /// are hosts, none of which has an address and a resolved gateway.
     pub const NAMES: [&'static str; 7] =
         ["late", "ports_exhausted", "unresolved", "limit", "full", "disabled", "no_host"];
     pub(crate) const LATE: usize = 0;
@@ -242,7 +242,7 @@ pub enum Failure {
     KeepaliveTimeout,
     /// No datagram in either direction for too long, before the program had completed (UDP).
     Idle,
-    /// The client is a host that lost its address.
+    /// The own end is a host that lost its address.
     AddressLost,
 }
 

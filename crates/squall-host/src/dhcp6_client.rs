@@ -324,6 +324,8 @@ pub struct Dhcp6Client {
     rebinds: Nanos,
     deprecates: Nanos,
     expires: Nanos,
+    /// The valid lifetime in seconds.
+    valid: u32,
     /// When the link fails next.
     flaps: Option<Nanos>,
 }
@@ -357,6 +359,11 @@ impl Dhcp6Client {
     pub fn lease(&self) -> Option<[Nanos; 4]> {
         let times = [self.renews, self.rebinds, self.deprecates, self.expires];
         Some(times).filter(|_| self.state.has_lease())
+    }
+
+    /// Valid lifetime of the lease in seconds, from the last reply on; `u32::MAX`: without an end.
+    pub fn lease_seconds(&self) -> Option<u32> {
+        Some(self.valid).filter(|_| self.state.has_lease())
     }
 
     pub fn is_preferred(&self) -> bool {
@@ -730,7 +737,7 @@ impl Dhcp6Client {
         self.renews = after(now, t1.min(t2));
         self.rebinds = after(now, t2);
         self.deprecates = after(now, preferred);
-        self.expires = after(now, valid);
+        (self.expires, self.valid) = (after(now, valid), valid);
         self.is_preferred = preferred > 0;
     }
 

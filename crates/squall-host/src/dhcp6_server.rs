@@ -20,8 +20,12 @@ pub struct Server6Settings {
     /// The first address to give, and how many; 0: none.
     pub first: Ipv6Addr,
     pub count: u32,
+    /// From one address to the next; at least 1.
+    pub step: u128,
     /// The first prefix to delegate, its length, and how many.
     pub prefixes: Option<(Ipv6Addr, u8, u32)>,
+    /// From one prefix to the next; 0: the size of a prefix.
+    pub prefix_step: u128,
     pub preferred: u32,
     pub valid: u32,
     /// Whether a Solicit with rapid commit is answered by a reply.
@@ -36,7 +40,9 @@ impl Default for Server6Settings {
             identifier: Box::default(),
             first: Ipv6Addr::UNSPECIFIED,
             count: 0,
+            step: 1,
             prefixes: None,
+            prefix_step: 0,
             preferred: 2700,
             valid: 3600,
             rapid_commit: true,
@@ -59,8 +65,23 @@ pub struct Server6Counters {
     pub declines: u64,
     pub information_requests: u64,
     pub replies: u64,
-    /// Messages of clients for which nothing was free.
+    /// Messages of clients for which nothing was free, and those of them that were Requests.
     pub exhausted: u64,
+    pub refused: u64,
+    /// Solicits that were ignored.
+    pub ignored: u64,
+}
+
+/// A lease of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding6<'a> {
+    /// The client's DUID.
+    pub client: &'a [u8],
+    pub address: Option<Ipv6Addr>,
+    /// The delegated prefix and its length.
+    pub prefix: Option<(Ipv6Addr, u8)>,
+    /// End of the valid lifetime.
+    pub until: Nanos,
 }
 
 /// The server.
@@ -129,6 +150,20 @@ impl Dhcp6Server {
         self.bound
     }
 
+    pub fn settings(&self) -> &Server6Settings {
+        &self.settings
+    }
+
+    /// The leases that clients have, in no order. Offers are no leases.
+    pub fn leases(&self) -> impl Iterator<Item = Binding6<'_>> {
+        self.bindings.iter().filter(|(_, of)| of.bound).map(move |(client, binding)| Binding6 {
+            client,
+            address: binding.address.map(|number| self.address(number).0),
+            prefix: binding.prefix.and_then(|number| self.prefix(number)),
+            until: binding.until,
+        })
+    }
+
     /// Handles a client's message. Returns the reply, if the message needs one.
     ///
     /// # Errors
@@ -139,6 +174,16 @@ impl Dhcp6Server {
         message: &Message6,
     ) -> Result<Option<Message6>, &'static str> {
         self.expire(now);
+        let reply = self.answer_to(now, message);
+        self.counters.ignored += u64::from(reply.is_err() && message.kind == Kind6::Solicit);
+        reply
+    }
+
+    fn answer_to(
+        &mut self,
+        now: Nanos,
+        message: &Message6,
+    ) -> Result<Option<Message6>, &'static str> {
         let own = message.server.as_deref().map(|server| server == &*self.settings.identifier);
         let Some(client) = &message.client else {
             // Only a request for other configuration may come without it (section 16.12).
@@ -227,6 +272,7 @@ impl Dhcp6Server {
         let missing = message.addresses.is_some() && binding.address.is_none()
             || message.prefixes.is_some() && binding.prefix.is_none();
         self.counters.exhausted += u64::from(missing);
+        self.counters.refused += u64::from(missing && message.kind == Kind6::Request);
         if binding.address.is_some() || binding.prefix.is_some() {
             if kind == Kind6::Reply {
                 binding.until = now + Nanos(u64::from(self.settings.valid) * Nanos::SECOND.0);
@@ -314,19 +360,25 @@ impl Dhcp6Server {
     }
 
     fn address(&self, number: u32) -> (Ipv6Addr, u8) {
-        let bits = self.settings.first.to_bits().wrapping_add(number.into());
-        (Ipv6Addr::from_bits(bits), 128)
+        let offset = u128::from(number).wrapping_mul(self.settings.step.max(1));
+        (Ipv6Addr::from_bits(self.settings.first.to_bits().wrapping_add(offset)), 128)
     }
 
     fn prefix(&self, number: u32) -> Option<(Ipv6Addr, u8)> {
         let (first, length, _) = self.settings.prefixes?;
-        let step = u128::from(number) << (128 - u32::from(length.clamp(1, 128)));
-        Some((Ipv6Addr::from_bits(first.to_bits().wrapping_add(step)), length))
+        let step = match self.settings.prefix_step {
+            0 => 1 << (128 - u32::from(length.clamp(1, 128))),
+            step => step,
+        };
+        let offset = u128::from(number).wrapping_mul(step);
+        Some((Ipv6Addr::from_bits(first.to_bits().wrapping_add(offset)), length))
     }
 
     fn number_of(&self, address: Ipv6Addr) -> Option<u32> {
         let offset = address.to_bits().wrapping_sub(self.settings.first.to_bits());
-        u32::try_from(offset).ok().filter(|number| *number < self.settings.count)
+        let step = self.settings.step.max(1);
+        let number = u32::try_from(offset / step).ok().filter(|_| offset.is_multiple_of(step))?;
+        (number < self.settings.count).then_some(number)
     }
 }
 
@@ -413,6 +465,62 @@ mod tests {
             let lease = get(&mut server, 0, &request).prefixes.unwrap().leases[0];
             assert_eq!((lease.address, lease.length), (expected.parse().unwrap(), 56));
         }
+    }
+
+    #[test]
+    fn steps_lead_from_one_address_or_prefix_to_the_next() {
+        let mut server = Dhcp6Server::new(Server6Settings {
+            step: 1 << 64,
+            prefix_step: 1 << 80,
+            ..server(2).settings().clone()
+        });
+        for (last, address, prefix) in
+            [(1, "2001:db8::100", "2001:db8:100::"), (2, "2001:db8:0:1::100", "2001:db8:101::")]
+        {
+            let request = Message6 {
+                prefixes: Some(Association { id: 1, ..Association::default() }),
+                ..message(Kind6::Request, last)
+            };
+            let reply = get(&mut server, 0, &request);
+            assert_eq!(given(&reply), Some(address.parse().unwrap()));
+            let lease = reply.prefixes.unwrap().leases[0];
+            assert_eq!((lease.address, lease.length), (prefix.parse().unwrap(), 56));
+            assert_eq!(server.number_of(address.parse().unwrap()), Some(u32::from(last) - 1));
+        }
+        for other in ["2001:db8::101", "2001:db8:0:2::100", "2001:db7::100"] {
+            assert_eq!(server.number_of(other.parse().unwrap()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn leases_are_listed_until_they_end_and_offers_are_not() {
+        let mut server = server(2);
+        get(&mut server, 0, &message(Kind6::Request, 1));
+        get(&mut server, 0, &message(Kind6::Solicit, 2));
+        let client = duid_of(MacAddr([2, 0, 0, 0, 0, 1]));
+        let expected = Binding6 {
+            client: &client,
+            address: Some("2001:db8::100".parse().unwrap()),
+            prefix: None,
+            until: at(200),
+        };
+        assert_eq!(server.leases().collect::<Vec<_>>(), [expected]);
+        server.expire(at(200));
+        assert_eq!(server.leases().count(), 0);
+    }
+
+    #[test]
+    fn refused_requests_and_ignored_solicits_are_counted() {
+        let mut server = server(1);
+        get(&mut server, 0, &message(Kind6::Request, 1));
+        get(&mut server, 0, &message(Kind6::Solicit, 2));
+        assert_eq!((server.counters.refused, server.counters.exhausted), (0, 1));
+        get(&mut server, 0, &message(Kind6::Request, 2));
+        assert_eq!((server.counters.refused, server.counters.exhausted), (1, 2));
+        let with_server = Message6 { server: Some([1].into()), ..message(Kind6::Solicit, 1) };
+        server.receive(at(0), &with_server).expect_err("ignored");
+        server.receive(at(0), &message(Kind6::Rebind, 3)).expect_err("ignored");
+        assert_eq!((server.counters.ignored, server.counters.solicits), (1, 1));
     }
 
     #[test]

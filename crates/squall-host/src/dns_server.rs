@@ -1,6 +1,9 @@
 //! A DNS server with a list of addresses (RFC 1034 section 4.3.2), for hosts that answer.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{
+    collections::{HashMap, HashSet},
+    net::IpAddr,
+};
 
 use crate::dns::{
     A, AAAA, ANY, AUTHORITATIVE, DnsReader, DnsRecord, FIRST_NAME, HEADER, INTERNET, Name,
@@ -16,6 +19,9 @@ pub struct DnsZone {
     names: HashMap<Box<[u8]>, Vec<IpAddr>>,
     /// The names above wildcards: "example" for "*.example".
     above: HashMap<Box<[u8]>, Vec<IpAddr>>,
+    /// All names that exist: the names of the list and the names above them, which have no
+    /// addresses if they are not in the list themselves (RFC 4592 section 2.2.2).
+    existing: HashSet<Box<[u8]>>,
     /// Seconds for which answers are valid.
     ttl: u32,
 }
@@ -52,26 +58,26 @@ impl DnsZone {
         let is_valid = written.and_then(|template| template.write(0, 0, &mut name)).is_some();
         if is_valid {
             table.entry(name.octets().into()).or_default().push(address);
+            // Where a name exists, the names above it exist, too.
+            let new = names_from(name.octets()).take_while(|name| !self.existing.contains(*name));
+            let new: Vec<Box<[u8]>> = new.map(Into::into).collect();
+            self.existing.extend(new);
         }
         is_valid
     }
 
-    /// The addresses of a name; `None`: it does not exist. A name of the list has precedence over
-    /// wildcards, and a longer wildcard over a shorter one (RFC 4592 section 3.3.1).
+    /// The addresses of a name; `None`: it does not exist. A wildcard represents names that do not
+    /// exist and whose closest existing name above is that of the wildcard (RFC 4592 section
+    /// 3.3.1).
     fn find(&self, name: &[u8]) -> Option<&[IpAddr]> {
         if let Some(all) = self.names.get(name) {
             return Some(all);
         }
-        let mut rest = name;
-        while let [len, labels @ ..] = rest
-            && *len > 0
-        {
-            rest = labels.get(usize::from(*len)..)?;
-            if let Some(all) = self.above.get(rest) {
-                return Some(all);
-            }
+        if self.existing.contains(name) {
+            return Some(&[]);
         }
-        None
+        let closest = names_from(name).find(|name| self.existing.contains(*name))?;
+        self.above.get(closest).map(Vec::as_slice)
     }
 
     /// Appends the response to a query.
@@ -144,6 +150,14 @@ impl DnsZone {
     }
 }
 
+/// A name and those above it, without the root.
+fn names_from(name: &[u8]) -> impl Iterator<Item = &[u8]> {
+    fn above<'a>(name: &&'a [u8]) -> Option<&'a [u8]> {
+        name.get(1 + usize::from(*name.first()?)..)
+    }
+    std::iter::successors(Some(name), above).take_while(|name| name.first().is_some_and(|l| *l > 0))
+}
+
 fn write_address(kind: u16, ttl: u32, data: &[u8], out: &mut Vec<u8>) -> bool {
     write_record(&FIRST_NAME, &DnsRecord { kind, class: INTERNET, ttl, data }, out);
     true
@@ -209,7 +223,6 @@ mod tests {
         assert_eq!(get(&zone, &query("v4.example", AAAA)).0, DnsReply::Empty);
         let (reply, flags, found) = get(&zone, &query("other", A));
         assert_eq!((reply, flags, found.len()), (DnsReply::NoName, fine | 3, 0));
-        assert_eq!(get(&zone, &query("example", A)).0, DnsReply::NoName);
     }
 
     #[test]
@@ -217,6 +230,12 @@ mod tests {
         let zone = zone();
         assert_eq!(get(&zone, &query("a.b.example", A)).2, [[10, 0, 0, 3]]);
         assert_eq!(get(&zone, &query("a.b.deep.example", A)).2, [[10, 0, 0, 4]]);
+        // A name that exists is none of those: it may have no addresses, or be above another one.
+        assert_eq!(get(&zone, &query("v4.example", AAAA)).0, DnsReply::Empty);
+        assert_eq!(get(&zone, &query("deep.example", A)).0, DnsReply::Empty);
+        assert_eq!(get(&zone, &query("example", A)).0, DnsReply::Empty);
+        // Below it there is no wildcard, and the one above does not count.
+        assert_eq!(get(&zone, &query("a.www.example", A)).0, DnsReply::NoName);
         let mut refused = DnsZone::default();
         for name in ["", "*.", "a..b", "{}.example"] {
             assert!(!refused.add(name, [10, 0, 0, 1].into()), "{name}");

@@ -997,6 +997,10 @@ impl HostGroup {
         if known.is_some_and(|known| known.address == address) {
             return;
         }
+        if let Some((to, session)) = self.shared_session(host) {
+            shared.table.bind_in_session(host, address, to, session);
+            return;
+        }
         let gateway = match is_ipv6 {
             true => self.gateway_ipv6(now).map(IpAddr::V6),
             false => self.gateway_of(host).map(IpAddr::V4),

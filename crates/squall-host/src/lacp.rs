@@ -166,6 +166,8 @@ pub struct LacpPort {
     receive: LacpReceive,
     mux: LacpMux,
     selected: bool,
+    /// The port is kept out of its aggregate ([`LacpPort::set_standby`]).
+    standby: bool,
     actor: LacpInfo,
     partner: LacpInfo,
     /// `NTT`: an LACPDU has to be sent.
@@ -223,6 +225,7 @@ impl LacpPort {
             partner: default_partner(),
             down: now,
             is_started: true,
+            standby: self.standby,
             ..Self::default()
         };
         for churn in &mut self.churn {
@@ -293,11 +296,23 @@ impl LacpPort {
         step
     }
 
+    /// Keeps the port out of its aggregate, or lets it back in. A port on standby still announces
+    /// itself, but not as in sync (`STANDBY` of section 6.4.8). This outlasts a stop and a start.
+    pub fn set_standby(&mut self, now: Nanos, standby: bool, settings: &LacpSettings) -> LacpStep {
+        let mut step = LacpStep::default();
+        self.standby = standby;
+        if self.is_started {
+            self.selected &= !standby;
+            self.settle(now, settings, &mut step);
+        }
+        step
+    }
+
     /// The port is disabled. Nothing is sent: the partner finds out by its timeout. The states stay
     /// those of the end, because the report of the run has them.
     pub fn stop(&mut self) {
-        let Self { receive, mux, selected, actor, partner, .. } = *self;
-        *self = Self { receive, mux, selected, actor, partner, ..Self::default() };
+        let Self { receive, mux, selected, standby, actor, partner, .. } = *self;
+        *self = Self { receive, mux, selected, standby, actor, partner, ..Self::default() };
     }
 
     /// EXPIRED: the partner has a short time to announce itself.
@@ -361,7 +376,7 @@ impl LacpPort {
         // Each port has an aggregator, so that any partner is selected (section 6.4.14.2), as soon
         // as the port is free of the one before.
         let is_known = matches!(self.receive, LacpReceive::Current | LacpReceive::Defaulted);
-        if !self.selected && self.mux == LacpMux::Detached && is_known {
+        if !self.selected && !self.standby && self.mux == LacpMux::Detached && is_known {
             self.selected = true;
             while self.step_mux(now, settings, step) {}
         }

@@ -69,7 +69,7 @@ pub use dhcp6_client::{
     Dhcp6Timers, Request6, Retransmission,
 };
 pub use dhcp6_message::{ALL_SERVERS, Association, Datagram6, Kind6, Lease6, Message6, duid_of};
-pub use dhcp6_server::{Dhcp6Server, Server6Counters, Server6Settings};
+pub use dhcp6_server::{Binding6, Dhcp6Server, Server6Counters, Server6Settings};
 pub use dns::NameTemplate;
 pub use dns_server::{DnsReply, DnsZone};
 pub use dot1x::{

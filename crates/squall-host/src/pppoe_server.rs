@@ -52,6 +52,8 @@ pub struct PppoeServer {
     last: u16,
     given: u32,
     free: Vec<Ipv4Addr>,
+    /// Addresses of clients whose sessions have changed.
+    changed: Vec<Ipv4Addr>,
 }
 
 #[derive(Debug)]
@@ -76,6 +78,7 @@ impl PppoeServer {
             last: 0,
             given: 0,
             free: Vec::new(),
+            changed: Vec::new(),
         }
     }
 
@@ -93,6 +96,12 @@ impl PppoeServer {
         let mac = self.clients.get(&address)?;
         let session = self.sessions.get(mac)?;
         session.link.is_up().then_some((*mac, session.number))
+    }
+
+    /// Removes the addresses of clients for which [`PppoeServer::client`] may differ since the last
+    /// call.
+    pub fn take_changed(&mut self) -> impl Iterator<Item = Ipv4Addr> + use<> {
+        std::mem::take(&mut self.changed).into_iter()
     }
 
     /// The link of a client.
@@ -267,7 +276,11 @@ impl PppoeServer {
         of_link: PppStep,
         step: &mut PppoeStep,
     ) {
-        let Some(number) = self.sessions.get(&client).map(|of| of.number) else { return };
+        let Some(session) = self.sessions.get(&client) else { return };
+        let number = session.number;
+        if !of_link.events.is_empty() {
+            self.changed.push(session.address);
+        }
         for (protocol, packet) in of_link.send {
             step.send.push(PppoeFrame::session(client, number, protocol, &packet));
         }
@@ -308,6 +321,7 @@ impl PppoeServer {
             self.timers.remove(&(due, client));
         }
         self.clients.remove(&session.address);
+        self.changed.push(session.address);
         self.free.push(session.address);
         step.events.push(PppoeEvent::Ended(reason));
     }

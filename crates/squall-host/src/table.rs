@@ -23,12 +23,14 @@ pub struct HostTable {
     hosts: Box<[Entry]>,
     /// The addresses, if they are those of IPv6: the upper and the lower half.
     wide: Option<Box<[[AtomicU64; 2]]>>,
+    /// The sessions of PPPoE of the hosts' clients, if they are access concentrators.
+    sessions: Option<Sessions>,
     /// The numbers of the bound hosts, in the first `bound` places.
     order: Box<[AtomicU32]>,
     bound: AtomicU32,
     /// How often a host has lost its address.
     losses: AtomicU64,
-    /// Number of sources that may still send from hosts.
+    /// Number of sources that may still send from hosts or to them.
     users: AtomicU32,
 }
 
@@ -37,11 +39,19 @@ pub struct HostTable {
 struct Entry {
     /// The IPv4 address, or [`WIDE`], and below it the number of changes; 0: no address.
     address: AtomicU64,
+    /// The number of a session of PPPoE, and below it a MAC address.
     next_hop: AtomicU64,
     /// Its place in the order. Only the writer uses it.
     place: AtomicU32,
     /// Number of changes. Only the writer uses it.
     changes: AtomicU32,
+}
+
+/// By address of a client: the number of its session, and below it its MAC address; 0: none.
+#[derive(Debug)]
+struct Sessions {
+    first: Ipv4Addr,
+    by_address: Box<[AtomicU64]>,
 }
 
 /// In place of an IPv4 address: that of IPv6 is in its own words.
@@ -54,6 +64,8 @@ pub struct BoundHost {
     pub mac: MacAddr,
     pub address: IpAddr,
     pub next_hop: MacAddr,
+    /// The session of PPPoE in which its frames leave; 0: they leave in none.
+    pub session: u16,
 }
 
 /// Hosts tried for one frame. A host found in the order may lose its address before it is read; that
@@ -72,6 +84,7 @@ impl HostTable {
             tags: tags.to_vec(),
             hosts: (0..count).map(|_| Entry::default()).collect(),
             wide: None,
+            sessions: None,
             order: (0..count).map(|_| AtomicU32::default()).collect(),
             bound: AtomicU32::new(0),
             losses: AtomicU64::new(0),
@@ -86,6 +99,14 @@ impl HostTable {
         Self { wide: Some(wide), ..self }
     }
 
+    /// The same table for an access concentrator, which gives its clients `count` addresses from
+    /// `first` on. [`HostTable::path`] then knows their sessions.
+    #[must_use]
+    pub fn with_sessions(self, first: Ipv4Addr, count: u32) -> Self {
+        let by_address = (0..count).map(|_| AtomicU64::default()).collect();
+        Self { sessions: Some(Sessions { first, by_address }), ..self }
+    }
+
     /// Whether it has IPv6 addresses.
     pub fn is_ipv6(&self) -> bool {
         self.wide.is_some()
@@ -96,7 +117,7 @@ impl HostTable {
         &self.tags
     }
 
-    /// A further source sends from hosts, until [`HostTable::end_use`].
+    /// A further source sends from hosts or to them, until [`HostTable::end_use`].
     pub fn begin_use(&self) {
         self.users.fetch_add(1, Relaxed);
     }
@@ -105,9 +126,15 @@ impl HostTable {
         self.users.fetch_sub(1, Release);
     }
 
-    /// Whether sources may still send from hosts, which therefore keep their addresses.
+    /// Number of sources that use the hosts: between [`HostTable::begin_use`] and
+    /// [`HostTable::end_use`].
+    pub fn users(&self) -> u32 {
+        self.users.load(Acquire)
+    }
+
+    /// Whether sources may still use the hosts, which therefore keep their addresses.
     pub fn is_in_use(&self) -> bool {
-        self.users.load(Acquire) > 0
+        self.users() > 0
     }
 
     /// Number of hosts of the group.
@@ -149,9 +176,32 @@ impl HostTable {
                 Some(wide) => address_of(&wide[number as usize]).into(),
             };
             if entry.address.load(Acquire) == before {
-                let (mac, next_hop) = (self.mac_of(number), mac_of_bits(next_hop));
-                return Some(BoundHost { number, mac, address, next_hop });
+                let mac = self.mac_of(number);
+                let (session, next_hop) = session_of_bits(next_hop);
+                return Some(BoundHost { number, mac, address, next_hop, session });
             }
+        }
+    }
+
+    /// `host` with the next hop and the session of packets to `remote`. `None`: it is an access
+    /// concentrator, and no client has this address.
+    #[inline]
+    pub fn path(&self, host: BoundHost, remote: IpAddr) -> Option<BoundHost> {
+        let Some(Sessions { first, by_address }) = &self.sessions else { return Some(host) };
+        let IpAddr::V4(remote) = remote else { return None };
+        let number = remote.to_bits().checked_sub(first.to_bits())?;
+        let bits = by_address.get(number as usize)?.load(Acquire);
+        let (session, next_hop) = session_of_bits(bits);
+        (session != 0).then_some(BoundHost { session, next_hop, ..host })
+    }
+
+    /// Sets the session of the client with this address, and its MAC address. Only the group's
+    /// worker may call this.
+    pub fn set_session(&self, client: Ipv4Addr, of: Option<(MacAddr, u16)>) {
+        let Some(Sessions { first, by_address }) = &self.sessions else { return };
+        let number = client.to_bits().wrapping_sub(first.to_bits());
+        if let Some(entry) = by_address.get(number as usize) {
+            entry.store(of.map_or(0, |(mac, session)| session_bits(mac, session)), Release);
         }
     }
 
@@ -181,6 +231,11 @@ impl HostTable {
     /// Sets the address and the next hop of a host. The address has the table's family. Only the
     /// group's worker may call this.
     pub fn bind(&self, number: u32, address: IpAddr, next_hop: MacAddr) {
+        self.bind_in_session(number, address, next_hop, 0);
+    }
+
+    /// As [`HostTable::bind`], for a host whose frames leave in a session of PPPoE.
+    pub fn bind_in_session(&self, number: u32, address: IpAddr, next_hop: MacAddr, session: u16) {
         let Some(entry) = self.hosts.get(number as usize) else { return };
         let known = entry.address.load(Relaxed);
         let same = self.get(number).is_none_or(|host| host.address == address);
@@ -188,7 +243,7 @@ impl HostTable {
         entry.address.store(0, Relaxed);
         // Released after the address is 0, so that no reader takes the old address with the new
         // next hop, or one half of the new address.
-        entry.next_hop.store(mac_bits(next_hop), Release);
+        entry.next_hop.store(session_bits(next_hop, session), Release);
         let word = match (address, &self.wide) {
             (IpAddr::V6(address), Some(wide)) => {
                 let bits = address.to_bits();
@@ -230,6 +285,14 @@ impl HostTable {
 fn address_of([high, low]: &[AtomicU64; 2]) -> Ipv6Addr {
     let (high, low) = (high.load(Acquire), low.load(Acquire));
     Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low))
+}
+
+fn session_bits(mac: MacAddr, session: u16) -> u64 {
+    u64::from(session) << 48 | mac_bits(mac)
+}
+
+fn session_of_bits(bits: u64) -> (u16, MacAddr) {
+    ((bits >> 48) as u16, mac_of_bits(bits))
 }
 
 fn mac_of_bits(bits: u64) -> MacAddr {
@@ -312,6 +375,28 @@ mod tests {
             n += 1;
         }
         reader.join().expect("no half of a change");
+    }
+
+    #[test]
+    fn hosts_and_clients_of_a_concentrator_have_sessions() {
+        let hosts = table(3);
+        hosts.bind(0, address(1), HOP);
+        hosts.bind_in_session(1, address(2), HOP, 0xfffe);
+        let of = |host: Option<BoundHost>| host.map(|host| (host.next_hop, host.session));
+        assert_eq!([0, 1].map(|host| of(hosts.get(host))), [Some((HOP, 0)), Some((HOP, 0xfffe))]);
+        let host = hosts.get(1).expect("it is bound");
+        assert_eq!(hosts.path(host, address(9)), Some(host));
+
+        let table = table(1).with_sessions(Ipv4Addr::from_bits(0x0a00_0005), 2);
+        table.bind(0, address(1), MacAddr::default());
+        let host = table.get(0).expect("it is bound");
+        let path = |to: u32| of(table.path(host, address(to)));
+        table.set_session(Ipv4Addr::from_bits(0x0a00_0006), Some((HOP, 7)));
+        assert_eq!([4, 5, 6, 7].map(path), [None, None, Some((HOP, 7)), None]);
+        // Addresses that it does not give have none.
+        table.set_session(Ipv4Addr::from_bits(0x0a00_0004), Some((HOP, 8)));
+        table.set_session(Ipv4Addr::from_bits(0x0a00_0006), None);
+        assert_eq!([4, 6].map(path), [None, None]);
     }
 
     fn wide(n: u32) -> IpAddr {

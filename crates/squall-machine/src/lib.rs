@@ -3,8 +3,9 @@
 //! chooses CPUs ([`cpus`]), checks disk space ([`room`]), resolves host names ([`Names`]), and
 //! finds the [`python`] interpreter.
 //!
-//! [`router`] runs the daemons of a run's routers. Two modules are used without a run: [`forward`]
-//! is a wire between two ports, and [`speaking`] runs hosts on an interface.
+//! [`router`] runs the daemons of a run's routers. Three modules are used without a run:
+//! [`forward`] is a wire between two ports, [`speaking`] runs hosts on an interface, and
+//! [`topology`] makes labs of several nodes.
 //!
 //! Knows of a plan only the resources that it uses, and knows neither sessions nor the engine.
 #![forbid(unsafe_code)]
@@ -21,6 +22,7 @@ pub mod python;
 pub mod room;
 pub mod router;
 pub mod speaking;
+pub mod topology;
 
 pub use error::Error;
 pub use host::{contention, cpu, cpus_here, host, memory, wall_offset};

@@ -1,8 +1,12 @@
 //! A routing daemon in a network namespace of its own, whose interface is a link to a port.
 //!
 //! A thread enters the namespace, makes the interface, starts the daemon, and asks it for the
-//! states of its protocols until it is dropped. The kernel kills the daemon with the thread, and
+//! states of its protocols until it is dropped. A second one in the namespace carries out the steps
+//! of the profile and live orders (`steering.rs`). The kernel kills the daemon with its thread, and
 //! the namespace ends with both: after a crash, only the folder of the daemon's files remains.
+
+mod gate;
+mod steering;
 
 use std::{
     fs,
@@ -21,8 +25,13 @@ use std::{
 
 use squall_port::FrameLink;
 use squall_port_linux::{child, control::ControlSocket, lab::find_program, tap::Tap};
-use squall_router::{DaemonState, ProtocolState, RouterSettings, bird};
+use squall_router::{DaemonState, ProtocolState, RouterOrder, RouterSettings, Steered, Step, bird};
 use squall_units::Nanos;
+
+use self::{
+    gate::{Gate, GatedLink},
+    steering::{Message, Steering},
+};
 
 /// Time between two requests for the states of a daemon.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -33,14 +42,38 @@ const LOG: usize = 16 * 1024;
 
 /// A running daemon; dropping it ends the daemon.
 pub struct Router {
-    state: Arc<Mutex<DaemonState>>,
-    stop: Arc<AtomicBool>,
+    shared: Arc<Shared>,
+    messages: mpsc::Sender<Message>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// State that the threads of a daemon share.
+#[derive(Default)]
+struct Shared {
+    state: Mutex<DaemonState>,
+    /// The daemon is to end.
+    stop: AtomicBool,
+    /// It has ended.
+    over: AtomicBool,
+    /// It ends because a step restarts it, and is to be started again.
+    restarting: AtomicBool,
+    gate: Arc<Gate>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, DaemonState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Acquire) || self.over.load(Ordering::Acquire)
+    }
 }
 
 impl Router {
     /// Starts the daemon for `settings`, with an interface whose longest IP packet has `mtu`
-    /// octets. Returns it with the other end of its link.
+    /// octets. Returns it with the other end of its link. The times of `steps` count from
+    /// [`Router::begin`] on.
     ///
     /// # Errors
     /// The daemon or `ip` is not installed, a namespace or an interface is not permitted, or the
@@ -48,6 +81,7 @@ impl Router {
     pub fn start(
         name: &str,
         settings: &RouterSettings,
+        steps: &[Step],
         mtu: u32,
     ) -> io::Result<(Self, Box<dyn FrameLink>)> {
         let program = find_program("bird").ok_or_else(|| {
@@ -61,46 +95,75 @@ impl Router {
         let path = folder.0.join("bird.conf");
         fs::write(&path, bird::configuration(settings)).map_err(cannot_make(&path))?;
         check(&program, &folder.0)?;
-        let commands = interface(settings, mtu);
-        let state = Arc::new(Mutex::new(DaemonState::default()));
-        let stop = Arc::new(AtomicBool::new(false));
+        let steered = Steered::new(settings);
+        // The daemon finds the routes of the kernel's table at its start.
+        let commands = interface(settings, mtu) + &steered.initial();
+        let shared = Arc::new(Shared::default());
+        let (messages, received) = mpsc::channel();
+        let steering = Steering::new(settings.clone(), steered, steps, received, shared.clone());
         let (report, started) = mpsc::channel();
-        let (thread_state, thread_stop) = (state.clone(), stop.clone());
+        let thread_shared = shared.clone();
+        let steering_name = format!("rs {name}");
         let run = move || match enter(&commands, &program, &folder.0) {
             Ok((child, tap)) => {
                 let begun = Instant::now();
-                if report.send(Ok(tap)).is_ok() {
-                    let (state, stop) = (thread_state, thread_stop);
-                    Watch { child, folder, state, stop, begun }.run();
+                // Threads begin in the namespace of the thread that starts them.
+                let files = folder.0.clone();
+                let steer = std::thread::Builder::new().name(steering_name);
+                match steer.spawn(move || steering.run(&files)) {
+                    Ok(steering) => {
+                        if report.send(Ok(tap)).is_ok() {
+                            let shared = thread_shared.clone();
+                            let cpu_before = Nanos::ZERO;
+                            Watch { child, program, folder, shared, begun, cpu_before }.run();
+                        }
+                        thread_shared.over.store(true, Ordering::Release);
+                        let _ = steering.join();
+                    }
+                    Err(error) => _ = report.send(Err(error)),
                 }
             }
             Err(error) => _ = report.send(Err(error)),
         };
         // The kernel keeps 15 octets.
         let thread = std::thread::Builder::new().name(format!("rt {name}")).spawn(run)?;
-        let router = Self { state, stop, thread: Some(thread) };
+        let gate = shared.gate.clone();
+        let router = Self { shared, messages, thread: Some(thread) };
         let tap = started.recv().map_err(|_| io::Error::other("its thread ended"))??;
-        Ok((router, Box::new(tap)))
+        Ok((router, Box::new(GatedLink::new(Box::new(tap), gate))))
+    }
+
+    /// The run starts at `at`, by the clock of [`squall_port::monotonic`].
+    pub fn begin(&self, at: Nanos) {
+        let _ = self.messages.send(Message::Begin(at));
+    }
+
+    /// Carries out an order at once, or at the start of the run. [`squall_router::check`] says
+    /// whether the router can. `duration`: the reverse follows after this time.
+    ///
+    /// # Errors
+    /// The daemon has ended.
+    pub fn order(&self, order: RouterOrder, duration: Option<Nanos>) -> io::Result<()> {
+        self.messages
+            .send(Message::Order(order, duration))
+            .map_err(|_| io::Error::other("its daemon has ended"))
     }
 
     pub fn state(&self) -> DaemonState {
-        lock(&self.state).clone()
+        self.shared.state().clone()
     }
 }
 
 impl Drop for Router {
     /// Ends the daemon, which first ends its sessions.
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
+        self.shared.stop.store(true, Ordering::Release);
+        let _ = self.messages.send(Message::Stop);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             let _ = thread.join();
         }
     }
-}
-
-fn lock(state: &Mutex<DaemonState>) -> MutexGuard<'_, DaemonState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A folder for files of one daemon, which ends with it.
@@ -194,33 +257,55 @@ fn enter(commands: &str, program: &Path, folder: &Path) -> io::Result<(Child, Ta
         let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         return Err(io::Error::other(format!("ip: {text}")));
     }
-    let log = fs::File::create(folder.join("log"))?;
+    Ok((daemon(program, folder, false)?, tap))
+}
+
+/// Starts the daemon in the namespace of the calling thread. `again`: it was there before, and
+/// neighbors have kept its routes (RFC 4724).
+fn daemon(program: &Path, folder: &Path, again: bool) -> io::Result<Child> {
+    let log = fs::OpenOptions::new().create(true).append(true).open(folder.join("log"))?;
     let mut command = Command::new(program);
     command.args(["-f", "-c", "bird.conf", "-s", "control"]).current_dir(folder);
+    if again {
+        command.arg("-R");
+    }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    Ok((child::spawn(&mut command, None)?, tap))
+    child::spawn(&mut command, None)
 }
 
 /// The thread of a daemon.
 struct Watch {
     child: Child,
+    program: PathBuf,
     folder: Folder,
-    state: Arc<Mutex<DaemonState>>,
-    stop: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     begun: Instant,
+    /// CPU time of daemons that have been restarted.
+    cpu_before: Nanos,
 }
 
 impl Watch {
     fn run(mut self) {
-        let stop = self.stop.clone();
-        let stopped = || stop.load(Ordering::Acquire);
+        let shared = self.shared.clone();
+        let stopped = || shared.stop.load(Ordering::Acquire);
         let socket = self.folder.0.join("control");
         let mut control = None;
         while !stopped() {
             if let Ok(Some(status)) = self.child.try_wait() {
-                let why = self.why(status);
-                lock(&self.state).fail(why);
-                return;
+                let again = match shared.restarting.load(Ordering::Acquire) {
+                    true => daemon(&self.program, &self.folder.0, true).map_err(|e| e.to_string()),
+                    false => Err(self.why(status)),
+                };
+                match again {
+                    Ok(child) => self.child = child,
+                    Err(why) => {
+                        shared.state().fail(why);
+                        return;
+                    }
+                }
+                control = None;
+                self.cpu_before = shared.state().cpu;
+                shared.restarting.store(false, Ordering::Release);
             }
             if control.is_none() {
                 control = ControlSocket::open(&socket, bird::reply, &stopped).ok();
@@ -238,17 +323,9 @@ impl Watch {
     fn update(&self, protocols: Vec<ProtocolState>) {
         let pid = self.child.id();
         let (cpu, memory) = (nanos(child::run_time(pid)), child::peak_memory(pid));
-        let mut state = lock(&self.state);
-        for one in &protocols {
-            let known = state.up_after.iter().any(|(name, _)| *name == one.name);
-            if one.is_up && !known {
-                state.up_after.push((one.name.clone(), nanos(self.begun.elapsed())));
-            }
-            let before = state.protocols.iter().find(|before| before.name == one.name);
-            let fell = before.is_some_and(|before| before.is_up) && !one.is_up;
-            state.downs += u64::from(fell);
-        }
-        (state.protocols, state.cpu, state.memory) = (protocols, cpu, memory);
+        let mut state = self.shared.state();
+        state.update(protocols, nanos(self.begun.elapsed()));
+        (state.cpu, state.memory) = (self.cpu_before + cpu, state.memory.max(memory));
     }
 
     fn why(&self, status: ExitStatus) -> String {

@@ -10,12 +10,14 @@ pub mod census;
 pub mod flow;
 mod flows;
 pub mod kinds;
+mod lanes;
 mod runs;
 pub mod track;
 mod traffic;
 mod trex;
 
 pub use flows::{By, FlowCount, FlowRx, FlowSettings, Flows, TopFlow, TopFlows, source};
+pub use lanes::{Lane, Lanes};
 pub use runs::{Foreign, RunRx};
 pub use traffic::{Bursts, Gaps, Pace, Peak, Traffic};
 pub use trex::TrexErrors;
@@ -51,11 +53,24 @@ pub struct Measure {
     pub flows: Option<FlowSettings>,
     /// Groups of bits; frames of each stream are counted by their values. Empty: none.
     pub places: Arc<[Place]>,
+    /// Streams of the run `key` whose frames are also counted by their routes.
+    pub lanes: Arc<[StreamLanes]>,
     /// Streams whose frames have TRex's header or mark instead of a signature.
     pub trex: Option<Arc<HwIds>>,
     /// Key of the run to measure; frames of other runs are only counted. `None`: measures the
     /// frames of all runs, separately for each run.
     pub key: Option<u16>,
+}
+
+/// A stream with routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamLanes {
+    /// Its number in signatures.
+    pub stream: u16,
+    /// At least 1.
+    pub routes: usize,
+    /// The number of its first frame in this run.
+    pub first: u64,
 }
 
 /// Measurements of one receive queue.
@@ -119,6 +134,8 @@ pub struct StreamRx {
     pub delay: DelayTracker,
     /// Packets recognized by a mark, which the trackers do not include.
     pub marked: u64,
+    /// The first copies by their routes, if the stream has any.
+    pub lanes: Option<Box<Lanes>>,
 }
 
 /// The counters of a [`StreamRx`], without its trackers.
@@ -183,7 +200,15 @@ impl StreamRx {
         }
         if self.sequence.observe(sequence).is_new() {
             self.delay.observe(sequence, delay, time);
+            if let Some(lanes) = &mut self.lanes {
+                lanes.observe_run(sequence, 1);
+            }
         }
+    }
+
+    /// A copy for a live view: without lanes, which take long to copy with a million routes.
+    fn for_view(&self) -> Self {
+        Self { sequence: self.sequence.clone(), delay: self.delay.clone(), lanes: None, ..*self }
     }
 }
 
@@ -242,7 +267,7 @@ impl Receiver {
                 let flows = Flows::new(flows, measure.gap_bins.as_ref()).on(link);
                 Box::new(flows.trusting(measure.key))
             }),
-            run: RunRx::new(measure.key, Nanos::ZERO),
+            run: RunRx::new(measure.key, Nanos::ZERO).with_lanes(&measure.lanes),
             one_run: measure.key.is_some(),
             key: measure.key.map_or(NO_KEY, u32::from),
             within_ns: u64::MAX,
@@ -582,6 +607,9 @@ impl Receiver {
         stream.packets += n as u64;
         stream.octets += octets;
         if stream.sequence.observe_run(first, n as u64) {
+            if let Some(lanes) = &mut stream.lanes {
+                lanes.observe_run(first, n);
+            }
             return stream.delay.observe_run(first, delays, times);
         }
         for (i, (&delay, &time)) in delays.iter().zip(times).enumerate() {
@@ -649,7 +677,8 @@ impl Receiver {
     /// A copy with the streams' histograms but only the largest flows: while all flows are copied,
     /// the queue would overflow.
     pub fn with_histograms(&self) -> Self {
-        self.copy(RunRx::clone, self.gaps.clone(), self.gap_bins.clone())
+        let view = |run: &RunRx| run.each(StreamRx::for_view);
+        self.copy(view, self.gaps.clone(), self.gap_bins.clone())
     }
 
     fn copy(

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use squall_program::signature::Signature;
 use squall_units::Nanos;
 
-use crate::StreamRx;
+use crate::{Lanes, StreamLanes, StreamRx};
 
 /// Frames of one run.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +17,9 @@ pub struct RunRx {
     pub begin: Nanos,
     /// Indexed by the stream number of signatures; grows as numbers occur.
     streams: Vec<Option<Box<StreamRx>>>,
+    /// Lanes of streams of which no frame has arrived, by number. They are there before, because
+    /// frames would be lost during the allocation.
+    lanes: Vec<(u16, Box<Lanes>)>,
 }
 
 /// Frames that are part of no stream, because they are of another run.
@@ -32,16 +35,25 @@ pub(crate) const MOST_RUNS: usize = 256;
 
 impl RunRx {
     pub(crate) fn new(key: Option<u16>, begin: Nanos) -> Self {
-        Self { key, begin, streams: Vec::new() }
+        Self { key, begin, streams: Vec::new(), lanes: Vec::new() }
+    }
+
+    pub(crate) fn with_lanes(self, wanted: &[StreamLanes]) -> Self {
+        let lanes = |of: &StreamLanes| (of.stream, Box::new(Lanes::new(of.routes, of.first)));
+        Self { lanes: wanted.iter().map(lanes).collect(), ..self }
     }
 
     #[inline]
     pub(crate) fn stream_mut(&mut self, number: u16) -> &mut StreamRx {
-        let number = usize::from(number);
-        if number >= self.streams.len() {
-            self.streams.resize_with(number + 1, || None);
+        let index = usize::from(number);
+        if index >= self.streams.len() {
+            self.streams.resize_with(index + 1, || None);
         }
-        self.streams[number].get_or_insert_default()
+        self.streams[index].get_or_insert_with(|| {
+            let prepared = self.lanes.iter().position(|(stream, _)| *stream == number);
+            let lanes = prepared.map(|at| self.lanes.swap_remove(at).1);
+            Box::new(StreamRx { lanes, ..StreamRx::default() })
+        })
     }
 
     pub fn stream(&self, number: u16) -> Option<&StreamRx> {
@@ -56,7 +68,8 @@ impl RunRx {
     /// A copy in which `of` has replaced each stream.
     pub(crate) fn each(&self, of: impl Fn(&StreamRx) -> StreamRx) -> Self {
         let copy = |stream: &Option<Box<StreamRx>>| stream.as_deref().map(|s| Box::new(of(s)));
-        Self { streams: self.streams.iter().map(copy).collect(), ..*self }
+        let streams = self.streams.iter().map(copy).collect();
+        Self { streams, lanes: Vec::new(), ..*self }
     }
 }
 

@@ -120,6 +120,14 @@ pub struct RunOptions {
     /// .json, else CSV
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE"))]
     pub labels: Option<PathBuf>,
+    /// Write the secrets of the TLS sessions of flows to FILE, with which Wireshark and tshark read
+    /// a capture of them (SSLKEYLOGFILE, RFC 9850)
+    #[cfg_attr(feature = "clap", arg(long, value_name = "FILE"))]
+    pub key_log: Option<PathBuf>,
+    /// Write loss and convergence of each route to FILE, as CSV, for streams with latency = true to
+    /// the routes of a router
+    #[cfg_attr(feature = "clap", arg(long, value_name = "FILE"))]
+    pub routes_csv: Option<PathBuf>,
 }
 
 /// Whether received flows are measured, or how.
@@ -487,7 +495,8 @@ mod tests {
         let text = r#"{ "duration": 1.5, "packets": "1M", "octets": "2 kB", "mult": "2.5x", "cores": 2,
             "cpus": [2, 3], "part": "2/3", "seed": 7, "clock": "virtual", "precision": "low-cpu",
             "receive": false, "linger": "50 ms", "filter": "udp", "received_flows": { "by": "source", "interval": "50 ms" }, "fingerprint": true, "gap_bins": [4, 500000],
-            "capture": "out.pcapng", "force": true, "labels": "truth.csv" }"#;
+            "capture": "out.pcapng", "force": true, "labels": "truth.csv", "key_log": "keys.txt",
+            "routes_csv": "routes.csv" }"#;
         let options = RunOptions::from_json(text).unwrap();
         assert_eq!(options.gap_bins, Some(GapBins { bins: 4, width: Time::from_micros(500) }));
         assert_eq!(options.mult, Some(Multiplier::Factor { num: 25, den: 10 }));

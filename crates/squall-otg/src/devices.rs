@@ -5,15 +5,16 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use squall_host::{OptionTemplate, ServerSettings, ValueTemplate};
+use squall_host::{OptionTemplate, Server6Settings, ServerSettings, ValueTemplate, duid_of};
 use squall_units::MacAddr;
 
 use crate::{
+    dhcpv6,
     packet::{Ends, mac_number},
     read::{Node, Notes, brief},
     translate::{
-        DeviceInfo, DhcpClientInfo, DhcpServerInfo, IpInfo, PortInfo, Resolved, Unresolved,
-        VlanInfo,
+        DeviceInfo, Dhcp6ServerInfo, DhcpClientInfo, DhcpServerInfo, IpInfo, LagInfo, PortInfo,
+        Resolved, Unresolved, VlanInfo,
     },
 };
 
@@ -22,6 +23,7 @@ use crate::{
 pub(crate) struct Devices {
     pub list: Vec<DeviceInfo>,
     pub dhcp_servers: Vec<DhcpServerInfo>,
+    pub dhcp6_servers: Vec<Dhcp6ServerInfo>,
     /// Interfaces by device, interface and address name.
     names: HashMap<String, Vec<Endpoint>>,
     macs: HashMap<IpAddr, MacAddr>,
@@ -38,7 +40,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Devices {
-    pub fn read(root: &Node<'_>, ports: &[PortInfo], notes: &mut Notes) -> Self {
+    pub fn read(root: &Node<'_>, ports: &[PortInfo], lags: &[LagInfo], notes: &mut Notes) -> Self {
         const KEYS: [&str; 5] =
             ["name", "ethernets", "dhcp_server", "ipv4_loopbacks", "ipv6_loopbacks"];
         const PROTOCOLS: [&str; 9] =
@@ -47,17 +49,21 @@ impl Devices {
         for node in root.list("devices", notes) {
             node.known(&[KEYS.as_slice(), &PROTOCOLS].concat(), notes);
             let name = node.needed_text("name", notes).unwrap_or_default().to_owned();
-            for key in PROTOCOLS.iter().chain(&KEYS[3..]) {
-                if let Some(protocol) = node.get(key) {
-                    notes.unsupported(
-                        &protocol,
-                        "devices support only ARP, neighbor discovery, echo and DHCPv4",
-                    );
-                }
+            for protocol in PROTOCOLS.iter().filter_map(|key| node.get(key)) {
+                notes.unsupported(
+                    &protocol,
+                    "devices support only ARP, neighbor discovery, echo and DHCP",
+                );
             }
             let first = devices.list.len();
             for ethernet in node.list("ethernets", notes) {
-                devices.ethernet(&name, &ethernet, ports, notes);
+                devices.ethernet(&name, &ethernet, (ports, lags), notes);
+            }
+            for loopback in node.list("ipv4_loopbacks", notes) {
+                devices.loopback(&loopback, first, &V4, |info| &mut info.ipv4, notes);
+            }
+            for loopback in node.list("ipv6_loopbacks", notes) {
+                devices.loopback(&loopback, first, &V6, |info| &mut info.ipv6, notes);
             }
             let all = (first..devices.list.len()).map(|interface| Endpoint {
                 interface,
@@ -80,13 +86,16 @@ impl Devices {
         }
     }
 
-    fn ethernet(&mut self, device: &str, node: &Node<'_>, ports: &[PortInfo], notes: &mut Notes) {
+    fn ethernet(
+        &mut self,
+        device: &str,
+        node: &Node<'_>,
+        (ports, lags): (&[PortInfo], &[LagInfo]),
+        notes: &mut Notes,
+    ) {
         let keys =
             ["name", "connection", "ipv4_addresses", "ipv6_addresses", "mac", "mtu", "vlans"];
         node.known(&[keys.as_slice(), &["dhcpv4_interfaces", "dhcpv6_interfaces"]].concat(), notes);
-        if let Some(dhcp) = node.get("dhcpv6_interfaces") {
-            notes.unsupported(&dhcp, "addresses from DHCPv6; try a fixed address");
-        }
         let name = node.needed_text("name", notes).unwrap_or_default().to_owned();
         let connection = node.at("connection");
         connection
@@ -94,10 +103,11 @@ impl Devices {
         let choices = ["port_name", "lag_name", "vxlan_name", "simulated_link"];
         let port = match connection.choice(&choices, Some("port_name"), notes) {
             Some("port_name") => connection.needed_text("port_name", notes),
+            Some("lag_name") => lag_port(&connection, lags, notes),
             Some(other) => {
                 notes.unsupported(
                     &connection.at(other),
-                    "interfaces can only be connected to ports",
+                    "interfaces can only be connected to ports, and to LAGs of one port",
                 );
                 None
             }
@@ -147,6 +157,11 @@ impl Devices {
         }
         self.name(node, name.clone(), vec![Endpoint { interface, ipv4: None, ipv6: None }], notes);
         let dhcpv4 = self.dhcp_client(node, notes);
+        let dhcpv6 = dhcpv6::read_client(node, notes);
+        if let Some(client) = &dhcpv6 {
+            let first = node.list("dhcpv6_interfaces", notes).swap_remove(0);
+            self.dhcp_name(&first, client.name.clone(), notes);
+        }
         let (device, port) = (device.to_owned(), port.unwrap_or_default().to_owned());
         self.list.push(DeviceInfo {
             device,
@@ -158,6 +173,7 @@ impl Devices {
             ipv4,
             ipv6,
             dhcpv4,
+            dhcpv6,
         });
     }
 
@@ -182,22 +198,103 @@ impl Devices {
             list.known(&keys, notes);
             notes.warn(&list.path, "has no effect: clients always ask for these parameters");
         }
-        if !self.dhcp_names.insert(name.clone()) {
+        self.dhcp_name(&node, name.clone(), notes);
+        Some(DhcpClientInfo { name, broadcast: node.flag("broadcast", false, notes) })
+    }
+
+    /// A name that no other client or server may have.
+    fn dhcp_name(&mut self, node: &Node<'_>, name: String, notes: &mut Notes) {
+        if let Some(name) = self.dhcp_names.replace(name) {
             notes.problem(
                 &node.at("name").path,
                 format!("{name:?} is also the name of another client or server"),
             );
         }
-        Some(DhcpClientInfo { name, broadcast: node.flag("broadcast", false, notes) })
+    }
+
+    /// A loopback address of a device, whose interfaces begin at `first`: one more address of the
+    /// interface that leads to it. `list`: the addresses of an interface of its version.
+    fn loopback<A: std::str::FromStr + Copy>(
+        &mut self,
+        node: &Node<'_>,
+        first: usize,
+        version: &Version,
+        list: fn(&mut DeviceInfo) -> &mut Vec<IpInfo<A>>,
+        notes: &mut Notes,
+    ) where
+        IpAddr: From<A>,
+    {
+        node.known(&["eth_name", "address", "name"], notes);
+        let ethernet = node.needed_text("eth_name", notes).unwrap_or_default();
+        let name = node.needed_text("name", notes).unwrap_or_default().to_owned();
+        let address: Option<A> = needed(node, "address", version.expected, notes);
+        let known = |info: &DeviceInfo| info.ethernet == ethernet;
+        let Some(interface) = self.list[first..].iter().position(known).map(|at| first + at) else {
+            if !ethernet.is_empty() {
+                let path = node.at("eth_name").path;
+                notes.problem(path, format!("the device has no interface {ethernet:?}"));
+            }
+            return;
+        };
+        let mac = self.list[interface].mac;
+        let all = list(&mut self.list[interface]);
+        let Some(own) = all.first() else {
+            let what = version.expected;
+            let path = node.at("eth_name").path;
+            notes.problem(path, format!("interface {ethernet:?} needs {what} with a gateway"));
+            return;
+        };
+        let Some(address) = address else { return };
+        let (gateway, gateway_mac, prefix) = (own.gateway, own.gateway_mac, version.bits as u8);
+        let place = all.len();
+        let info =
+            IpInfo { name: name.clone(), address, gateway, prefix, gateway_mac, is_loopback: true };
+        all.push(info);
+        let address = IpAddr::from(address);
+        self.macs.insert(address, mac);
+        let endpoint = match address {
+            IpAddr::V4(_) => Endpoint { interface, ipv4: Some(place), ipv6: None },
+            IpAddr::V6(_) => Endpoint { interface, ipv4: None, ipv6: Some(place) },
+        };
+        self.name(node, name, vec![endpoint], notes);
+    }
+
+    /// The DHCPv6 servers of a device, whose interfaces begin at `first`.
+    fn dhcp6_servers(&mut self, node: &Node<'_>, first: usize, notes: &mut Notes) {
+        for server in node.list("ipv6_interfaces", notes) {
+            let keys = [
+                "name",
+                "ipv6_name",
+                "rapid_commit",
+                "reconfigure_via_relay_agent",
+                "leases",
+                "options",
+            ];
+            server.known(&keys, notes);
+            let name = server.needed_text("name", notes).unwrap_or_default().to_owned();
+            let of = server.needed_text("ipv6_name", notes).unwrap_or_default();
+            let found = (first..self.list.len()).find_map(|interface| {
+                let own = self.list[interface].ipv6.iter().find(|own| own.name == of)?;
+                Some((interface, own.address))
+            });
+            if found.is_none() && !of.is_empty() {
+                let path = server.at("ipv6_name").path;
+                notes.problem(&path, format!("the device has no IPv6 address {of:?}"));
+            }
+            let settings = dhcpv6::read_server(&server, found.map(|found| found.1), notes);
+            self.dhcp_name(&server, name.clone(), notes);
+            if let (Some((interface, address)), Some(settings)) = (found, settings) {
+                let identifier = duid_of(self.list[interface].mac);
+                let settings = Server6Settings { identifier, ..settings };
+                self.dhcp6_servers.push(Dhcp6ServerInfo { name, interface, address, settings });
+            }
+        }
     }
 
     /// The DHCP servers of a device, whose interfaces begin at `first`.
     fn dhcp_server(&mut self, node: &Node<'_>, first: usize, notes: &mut Notes) {
         node.known(&["ipv4_interfaces", "ipv6_interfaces"], notes);
-        let ipv6 = node.at("ipv6_interfaces");
-        if ipv6.value.as_array().is_some_and(|list| !list.is_empty()) {
-            notes.unsupported(&ipv6, "servers support only DHCPv4");
-        }
+        self.dhcp6_servers(node, first, notes);
         for server in node.list("ipv4_interfaces", notes) {
             server.known(&["name", "ipv4_name", "address_pools"], notes);
             let name = server.needed_text("name", notes).unwrap_or_default().to_owned();
@@ -233,12 +330,7 @@ impl Devices {
                     ),
                 );
             }
-            if !self.dhcp_names.insert(name.clone()) {
-                notes.problem(
-                    &server.at("name").path,
-                    format!("{name:?} is also the name of another client or server"),
-                );
-            }
+            self.dhcp_name(&server, name.clone(), notes);
             if let Some((interface, address)) = found {
                 let settings = ServerSettings { address, ..settings };
                 self.dhcp_servers.push(DhcpServerInfo { name, interface, settings, options });
@@ -384,7 +476,20 @@ fn read_ip<A: std::str::FromStr>(
     let prefix =
         node.uint("prefix", version.bits, notes).map_or(version.prefix, |prefix| prefix as u8);
     let gateway_mac = gateway_mac(node, notes);
-    Some(IpInfo { name, address: address?, gateway: gateway?, prefix, gateway_mac })
+    let (address, gateway) = (address?, gateway?);
+    Some(IpInfo { name, address, gateway, prefix, gateway_mac, is_loopback: false })
+}
+
+/// The port of the LAG that an interface is connected to.
+fn lag_port<'a>(connection: &Node<'_>, lags: &'a [LagInfo], notes: &mut Notes) -> Option<&'a str> {
+    let name = connection.needed_text("lag_name", notes)?;
+    let at = connection.at("lag_name");
+    match lags.iter().find(|lag| lag.name == name).map(|lag| &lag.members[..]) {
+        Some([member]) => return Some(&member.port),
+        Some(_) => notes.unsupported(&at, "interfaces need a LAG of one port"),
+        None => notes.problem(&at.path, format!("there is no LAG {name:?}")),
+    }
+    None
 }
 
 struct Version {
@@ -406,7 +511,7 @@ fn gateway_mac(node: &Node<'_>, notes: &mut Notes) -> Option<MacAddr> {
     }
 }
 
-fn needed<T: std::str::FromStr>(
+pub(crate) fn needed<T: std::str::FromStr>(
     node: &Node<'_>,
     key: &str,
     expected: &str,
@@ -418,7 +523,7 @@ fn needed<T: std::str::FromStr>(
     address(node, key, expected, notes)
 }
 
-fn address<T: std::str::FromStr>(
+pub(crate) fn address<T: std::str::FromStr>(
     node: &Node<'_>,
     key: &str,
     expected: &str,

@@ -12,8 +12,8 @@ use crate::{
     patterns::What,
     read::{Node, Notes},
     translate::{
-        Counting, EgressInfo, EgressTag, FlowInfo, MetricsInfo, PortInfo, Resolved, StreamInfo,
-        TagValue, Unresolved,
+        Counting, EgressInfo, EgressTag, FlowInfo, LagInfo, MetricsInfo, PortInfo, Resolved,
+        StreamInfo, TagValue, Unresolved,
     },
 };
 
@@ -27,6 +27,7 @@ const LARGEST: u32 = 65_535;
 /// Input and output of the translation of flows.
 pub(crate) struct Flows<'a> {
     pub ports: &'a [PortInfo],
+    pub lags: &'a [LagInfo],
     pub devices: &'a Devices,
     pub resolved: &'a Resolved,
     pub streams: Vec<Stream>,
@@ -51,11 +52,16 @@ struct Size {
 }
 
 impl<'a> Flows<'a> {
-    pub fn new(ports: &'a [PortInfo], devices: &'a Devices, resolved: &'a Resolved) -> Self {
+    pub fn new(
+        ports: &'a [PortInfo],
+        lags: &'a [LagInfo],
+        devices: &'a Devices,
+        resolved: &'a Resolved,
+    ) -> Self {
         let port_index =
             ports.iter().enumerate().map(|(i, port)| (port.name.as_str(), i)).collect();
         let (streams, infos, unresolved, names) = Default::default();
-        Self { ports, devices, resolved, streams, infos, unresolved, port_index, names }
+        Self { ports, lags, devices, resolved, streams, infos, unresolved, port_index, names }
     }
 
     pub fn read(&mut self, root: &Node<'_>, notes: &mut Notes) {
@@ -97,7 +103,9 @@ impl<'a> Flows<'a> {
         let size = read_size(&node.at("size"), notes);
         let rate = read_rate(&node.at("rate"), notes);
         let parts = self.parts(&node.at("tx_rx"), &headers, notes);
-        let (Some(size), Some(rate), Some(parts)) = (size, rate, parts) else { return };
+        let (Some(size), Some(rate), Some((parts, receivers))) = (size, rate, parts) else {
+            return;
+        };
         if notes.problems.len() > before {
             return;
         }
@@ -130,7 +138,7 @@ impl<'a> Flows<'a> {
                 info.rx_ports.push(port.clone());
             }
         }
-        info.rx_copies = copies.unwrap_or(info.rx_ports.len().max(1) as f64);
+        info.rx_copies = copies.unwrap_or(receivers.unwrap_or(info.rx_ports.len()).max(1) as f64);
         let count = parts.len() as u64;
         for (i, part) in parts.iter().enumerate() {
             let (short, long) = ((size.min - FCS_LEN) as usize, (size.max - FCS_LEN) as usize);
@@ -270,12 +278,14 @@ impl<'a> Flows<'a> {
         name
     }
 
+    /// The parts of a flow, and how many copies of a frame are received; `None`: one for each
+    /// receiving port.
     fn parts(
         &mut self,
         node: &Node<'_>,
         headers: &Headers,
         notes: &mut Notes,
-    ) -> Option<Vec<Part>> {
+    ) -> Option<(Vec<Part>, Option<usize>)> {
         node.known(&["choice", "port", "device"], notes);
         if !node.is_present() {
             notes.problem(&node.path, "missing: expected the port that sends");
@@ -283,28 +293,37 @@ impl<'a> Flows<'a> {
         }
         let (choice, inner) = node.member(&["port", "device"], Some("port"), notes)?;
         if choice == "device" {
-            return self.device_parts(&inner, headers, notes);
+            return self.device_parts(&inner, headers, notes).map(|parts| (parts, None));
         }
         inner.known(&["tx_name", "rx_name", "rx_names"], notes);
-        let tx = self.port(&inner.at("tx_name"), inner.needed_text("tx_name", notes)?, notes);
+        // The ports of an aggregate send the frames in turn.
+        let tx = self.ports_of(&inner.at("tx_name"), inner.needed_text("tx_name", notes)?, notes);
         let mut rx = inner.texts("rx_names", notes);
         if let Some(one) =
             inner.text("rx_name", notes).filter(|one| !rx.iter().any(|name| name == one))
         {
             rx.push(one.to_owned());
         }
-        for name in &rx {
-            self.port(&inner.at("rx_names"), name, notes);
-        }
-        Some(vec![Part { tx: tx?, rx, ends: Ends::default() }])
+        // One of the ports of an aggregate receives each frame.
+        let receivers = rx.iter().collect::<HashSet<_>>().len();
+        let found = rx.iter().flat_map(|name| self.ports_of(&inner.at("rx_names"), name, notes));
+        let rx: Vec<String> = found.map(|port| self.ports[port].name.clone()).collect();
+        let part = |tx| Part { tx, rx: rx.clone(), ends: Ends::default() };
+        let parts: Vec<Part> = tx.into_iter().map(part).collect();
+        (!parts.is_empty()).then_some((parts, Some(receivers)))
     }
 
-    fn port(&self, node: &Node<'_>, name: &str, notes: &mut Notes) -> Option<usize> {
-        let index = self.port_index.get(name).copied();
-        if index.is_none() {
-            notes.problem(&node.path, format!("there is no port {name:?}"));
+    /// The port with this name, or the ports of the LAG; none, and a problem, if there is neither.
+    fn ports_of(&self, node: &Node<'_>, name: &str, notes: &mut Notes) -> Vec<usize> {
+        if let Some(index) = self.port_index.get(name) {
+            return vec![*index];
         }
-        index
+        let Some(lag) = self.lags.iter().find(|lag| lag.name == name) else {
+            notes.problem(&node.path, format!("there is no port {name:?}"));
+            return Vec::new();
+        };
+        let ports = lag.members.iter().filter_map(|member| self.port_index.get(&member.port[..]));
+        ports.copied().collect()
     }
 
     fn device_parts(

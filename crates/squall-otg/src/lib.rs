@@ -26,8 +26,11 @@ mod captures;
 mod config;
 mod controller;
 mod devices;
+mod dhcpv6;
 mod flows;
 mod headers;
+mod lags;
+mod lldp;
 mod packet;
 mod patterns;
 mod problems;
@@ -41,7 +44,8 @@ pub use controller::{Controller, Refusal};
 pub use problems::{Problem, Problems};
 pub use reference::reference;
 pub use translate::{
-    CaptureInfo, Counting, DeviceInfo, DhcpClientInfo, DhcpServerInfo, EgressInfo, EgressTag,
-    FlowInfo, IpInfo, MetricsInfo, PortInfo, Resolved, StreamInfo, TagValue, Translated,
-    Unresolved, VlanInfo, translate, translate_with,
+    CaptureInfo, Counting, DeviceInfo, Dhcp6ClientInfo, Dhcp6ServerInfo, DhcpClientInfo,
+    DhcpServerInfo, EgressInfo, EgressTag, FlowInfo, IpInfo, LagInfo, LagMemberInfo, LldpInfo,
+    MetricsInfo, PortInfo, Resolved, StreamInfo, TagValue, Translated, Unresolved, VlanInfo,
+    translate, translate_with,
 };

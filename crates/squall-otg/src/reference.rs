@@ -109,18 +109,24 @@ interface |
 | captures | `format`, `overwrite`, `packet_size`; all `filters` must match; a mask of zeros \
 compares all bits |
 | devices | `ethernets` on ports with `mac`, `mtu`, `vlans`, `ipv4_addresses`, `ipv6_addresses`: \
-they answer ARP, neighbor discovery and echo; `dhcpv4_interfaces` (one per interface, the first \
-server), `dhcp_server.ipv4_interfaces` (one pool with `step` 1). No routing protocol, no DHCPv6, \
-no loopback |
+they answer ARP, neighbor discovery and echo; `connection` to a port or to a LAG of one port; \
+`dhcpv4_interfaces` (one per interface, the first server), `dhcpv6_interfaces` (one per interface; \
+`iana`, `iapd`, `ianapd`, `rapid_commit`; no `options`), `dhcp_server.ipv4_interfaces` (one pool \
+with `step` 1), `dhcp_server.ipv6_interfaces` (one lease of `iana`, `iapd` or `ianapd`, \
+`rapid_commit`; no `options`); `ipv4_loopbacks` and `ipv6_loopbacks` of interfaces with an address \
+of that version. No routing protocol |
+| lldp | all; `auto` values are a generated MAC address, the name of the port, and `squall` |
+| lags | `lacp`, no `static`; `actor_system_id`, `actor_key` and `actor_port_number` of 0 are \
+generated; no `macsec` |
 | flows | below |
 | options, events | no effect |
-| lags, lldp, stateful_flows, egress_only_tracking | not supported |
+| stateful_flows, egress_only_tracking | not supported |
 
 ## Flows
 
 | member | |
 |---|---|
-| tx_rx | `port`; `device` by names of devices, interfaces or addresses, `mesh` or `one_to_one`, \
+| tx_rx | `port`, or the name of a LAG, whose ports send in turn; `device` by names of devices, interfaces or addresses, `mesh` or `one_to_one`, \
 not `bidirectional`. Each pair of a mesh has its share of rate and frames |
 | size | `fixed`, `increment`, `random`, `weight_pairs`; with the FCS, at least 64 |
 | rate | `pps`; `bps`, `kbps`, `mbps`, `gbps` of the link, with preamble and gap between frames; \

@@ -23,8 +23,11 @@ pub enum ControlState {
     Link { ports: Vec<String>, up: bool },
     /// Port names; empty: all ports with captures.
     Capture { ports: Vec<String>, start: bool },
-    /// Starts or stops the protocols of all devices.
+    /// Starts or stops the protocols of all devices and ports.
     Protocols { start: bool },
+    /// Names of ports of LAGs; empty: all of them. `admin`: whether they announce themselves as in
+    /// sync, otherwise whether they send at all.
+    Lacp { ports: Vec<String>, admin: bool, up: bool },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +41,40 @@ pub enum TransmitState {
 /// A `get_metrics` request. Empty lists of names or columns select all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetricsRequest {
-    Ports { names: Vec<String>, columns: Vec<String> },
-    Flows { names: Vec<String>, columns: Vec<String>, tagged: TaggedRequest },
-    DhcpClients { names: Vec<String>, columns: Vec<String> },
-    DhcpServers { names: Vec<String>, columns: Vec<String> },
+    Ports {
+        names: Vec<String>,
+        columns: Vec<String>,
+    },
+    Flows {
+        names: Vec<String>,
+        columns: Vec<String>,
+        tagged: TaggedRequest,
+    },
+    /// `v6`: DHCPv6 instead of DHCPv4.
+    DhcpClients {
+        names: Vec<String>,
+        columns: Vec<String>,
+        v6: bool,
+    },
+    DhcpServers {
+        names: Vec<String>,
+        columns: Vec<String>,
+        v6: bool,
+    },
+    Lldp {
+        names: Vec<String>,
+        columns: Vec<String>,
+    },
+    Lags {
+        names: Vec<String>,
+        columns: Vec<String>,
+    },
+    /// Ports of the named LAGs, with these names.
+    Lacp {
+        lags: Vec<String>,
+        ports: Vec<String>,
+        columns: Vec<String>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,13 +104,20 @@ pub enum StatesRequest {
     Ipv6Neighbors {
         ethernets: Vec<String>,
     },
-    /// Names of clients; empty: all.
+    /// Names of clients; empty: all. `v6`: DHCPv6 instead of DHCPv4.
     DhcpInterfaces {
         clients: Vec<String>,
+        v6: bool,
     },
     /// Names of servers; empty: all.
     DhcpLeases {
         servers: Vec<String>,
+        v6: bool,
+    },
+    /// Names of instances, and [`LldpNeighbor::neighbor_id`]; empty: all.
+    LldpNeighbors {
+        names: Vec<String>,
+        ids: Vec<String>,
     },
 }
 
@@ -141,10 +181,19 @@ impl ControlState {
             _ => {
                 let kinds = ["all", "route", "lacp", "bgp", "isis", "ospfv2", "ospfv3", "rocev2"];
                 let (choice, inner) = inner.member(&kinds, None, notes)?;
+                if choice == "lacp" {
+                    let kinds = ["admin", "member_ports"];
+                    let (choice, inner) = inner.member(&kinds, None, notes)?;
+                    inner.known(&["lag_member_names", "state"], notes);
+                    let up = inner.word("state", &["up", "down"], None, notes)? == "up";
+                    let ports = inner.texts("lag_member_names", notes);
+                    return Some(Self::Lacp { ports, admin: choice == "admin", up });
+                }
                 if choice != "all" {
                     notes.unsupported(
                         &inner,
-                        "devices support only ARP, neighbor discovery, echo and DHCPv4",
+                        "devices support only ARP, neighbor discovery, echo and DHCP, and ports \
+                         LLDP and LACP",
                     );
                     return None;
                 }
@@ -160,16 +209,11 @@ impl MetricsRequest {
     /// # Errors
     /// Invalid or unsupported parts.
     pub fn from_json(value: &Value) -> Result<Self, Problems> {
-        const OTHERS: [&str; 19] = [
+        const OTHERS: [&str; 14] = [
             "bgpv4",
             "bgpv6",
             "isis",
-            "lag",
-            "lacp",
-            "lldp",
             "rsvp",
-            "dhcpv6_client",
-            "dhcpv6_server",
             "ospfv2",
             "convergence",
             "macsec",
@@ -181,10 +225,20 @@ impl MetricsRequest {
             "egress_only_tracking",
             "bmp_server",
         ];
+        const SUPPORTED: [&str; 9] = [
+            "port",
+            "flow",
+            "dhcpv4_client",
+            "dhcpv4_server",
+            "dhcpv6_client",
+            "dhcpv6_server",
+            "lldp",
+            "lag",
+            "lacp",
+        ];
         let mut notes = Notes::default();
         let node = Node::root(value);
-        let choices: Vec<&'static str> =
-            ["port", "flow", "dhcpv4_client", "dhcpv4_server"].into_iter().chain(OTHERS).collect();
+        let choices: Vec<&'static str> = SUPPORTED.into_iter().chain(OTHERS).collect();
         node.known(&[&["choice"], choices.as_slice()].concat(), &mut notes);
         let request = node.member(&choices, Some("port"), &mut notes).and_then(
             |(choice, inner)| match choice {
@@ -203,22 +257,47 @@ impl MetricsRequest {
                         tagged: TaggedRequest::read(&inner.at("tagged_metrics"), &mut notes),
                     })
                 }
-                "dhcpv4_client" => {
+                "dhcpv4_client" | "dhcpv6_client" => {
                     inner.known(&["client_names", "column_names"], &mut notes);
                     Some(Self::DhcpClients {
                         names: inner.texts("client_names", &mut notes),
                         columns: inner.texts("column_names", &mut notes),
+                        v6: choice == "dhcpv6_client",
                     })
                 }
-                "dhcpv4_server" => {
+                "dhcpv4_server" | "dhcpv6_server" => {
                     inner.known(&["server_names", "column_names"], &mut notes);
                     Some(Self::DhcpServers {
                         names: inner.texts("server_names", &mut notes),
                         columns: inner.texts("column_names", &mut notes),
+                        v6: choice == "dhcpv6_server",
+                    })
+                }
+                "lldp" => {
+                    inner.known(&["lldp_names", "column_names"], &mut notes);
+                    Some(Self::Lldp {
+                        names: inner.texts("lldp_names", &mut notes),
+                        columns: inner.texts("column_names", &mut notes),
+                    })
+                }
+                "lag" => {
+                    inner.known(&["lag_names", "column_names"], &mut notes);
+                    Some(Self::Lags {
+                        names: inner.texts("lag_names", &mut notes),
+                        columns: inner.texts("column_names", &mut notes),
+                    })
+                }
+                "lacp" => {
+                    let keys = ["lag_names", "lag_member_port_names", "column_names"];
+                    inner.known(&keys, &mut notes);
+                    Some(Self::Lacp {
+                        lags: inner.texts("lag_names", &mut notes),
+                        ports: inner.texts("lag_member_port_names", &mut notes),
+                        columns: inner.texts("column_names", &mut notes),
                     })
                 }
                 _ => {
-                    let why = "only ports, flows, and clients and servers of DHCPv4 have metrics";
+                    let why = "only ports, flows, DHCP, LLDP, LAGs and LACP have metrics";
                     notes.unsupported(&inner, why);
                     None
                 }
@@ -273,43 +352,48 @@ impl StatesRequest {
     /// # Errors
     /// Invalid or unsupported parts.
     pub fn from_json(value: &Value) -> Result<Self, Problems> {
-        const OTHERS: [&str; 10] = [
+        const OTHERS: [&str; 7] = [
             "bgp_prefixes",
             "isis_lsps",
-            "lldp_neighbors",
             "rsvp_lsps",
-            "dhcpv6_interfaces",
-            "dhcpv6_leases",
             "ospfv2_lsas",
             "ospfv3_lsas",
             "isis_adjacencies",
             "bmp_servers",
         ];
+        const SUPPORTED: [&str; 7] = [
+            "ipv4_neighbors",
+            "ipv6_neighbors",
+            "dhcpv4_interfaces",
+            "dhcpv4_leases",
+            "dhcpv6_interfaces",
+            "dhcpv6_leases",
+            "lldp_neighbors",
+        ];
         let mut notes = Notes::default();
         let node = Node::root(value);
-        let choices: Vec<&'static str> =
-            ["ipv4_neighbors", "ipv6_neighbors", "dhcpv4_interfaces", "dhcpv4_leases"]
-                .into_iter()
-                .chain(OTHERS)
-                .collect();
+        let choices: Vec<&'static str> = SUPPORTED.into_iter().chain(OTHERS).collect();
         let request = node.member(&choices, Some("ipv4_neighbors"), &mut notes).and_then(
             |(choice, inner)| {
                 let ethernets = inner.texts("ethernet_names", &mut notes);
                 match choice {
-                    "dhcpv4_interfaces" => {
+                    "dhcpv4_interfaces" | "dhcpv6_interfaces" => {
                         let clients = inner.texts("dhcp_client_names", &mut notes);
-                        Some(Self::DhcpInterfaces { clients })
+                        Some(Self::DhcpInterfaces { clients, v6: choice == "dhcpv6_interfaces" })
                     }
-                    "dhcpv4_leases" => {
+                    "dhcpv4_leases" | "dhcpv6_leases" => {
                         let servers = inner.texts("dhcp_server_names", &mut notes);
-                        Some(Self::DhcpLeases { servers })
+                        Some(Self::DhcpLeases { servers, v6: choice == "dhcpv6_leases" })
                     }
+                    "lldp_neighbors" => Some(Self::LldpNeighbors {
+                        names: inner.texts("lldp_names", &mut notes),
+                        ids: inner.texts("neighbor_id_filters", &mut notes),
+                    }),
                     "ipv4_neighbors" => Some(Self::Ipv4Neighbors { ethernets }),
                     "ipv6_neighbors" => Some(Self::Ipv6Neighbors { ethernets }),
                     _ => {
-                        let why = "only ipv4_neighbors, ipv6_neighbors, dhcpv4_interfaces and \
-                                   dhcpv4_leases have states";
-                        notes.unsupported(&inner, why);
+                        let why = format!("only {} have states", SUPPORTED.join(", "));
+                        notes.unsupported(&inner, &why);
                         None
                     }
                 }
@@ -429,28 +513,54 @@ pub enum MetricsResponse {
     },
     #[serde(rename = "dhcpv4_client")]
     DhcpClients {
-        dhcpv4client_metrics: Vec<DhcpClientMetric>,
+        dhcpv4client_metrics: Vec<MessageMetric>,
     },
     #[serde(rename = "dhcpv4_server")]
     DhcpServers {
-        dhcpv4server_metrics: Vec<DhcpServerMetric>,
+        dhcpv4server_metrics: Vec<MessageMetric>,
+    },
+    #[serde(rename = "dhcpv6_client")]
+    Dhcp6Clients {
+        dhcpv6client_metrics: Vec<MessageMetric>,
+    },
+    #[serde(rename = "dhcpv6_server")]
+    Dhcp6Servers {
+        dhcpv6server_metrics: Vec<MessageMetric>,
+    },
+    LldpMetrics {
+        lldp_metrics: Vec<MessageMetric>,
+    },
+    LagMetrics {
+        lag_metrics: Vec<LagMetric>,
+    },
+    LacpMetrics {
+        lacp_metrics: Vec<LacpMetric>,
     },
 }
 
-/// Messages of a DHCPv4 client. Fields that were not requested are `None`.
+/// Messages of a protocol, by those columns that were requested.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct DhcpClientMetric {
+pub struct MessageMetric {
     pub name: String,
     #[serde(flatten)]
     pub messages: BTreeMap<&'static str, Count>,
 }
 
-/// Messages of a DHCPv4 server.
+/// A LAG, by those columns that were requested.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct DhcpServerMetric {
+pub struct LagMetric {
     pub name: String,
     #[serde(flatten)]
-    pub messages: BTreeMap<&'static str, Count>,
+    pub columns: BTreeMap<&'static str, Value>,
+}
+
+/// A port of a LAG, by those columns that were requested.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LacpMetric {
+    pub lag_name: String,
+    pub lag_member_port_name: String,
+    #[serde(flatten)]
+    pub columns: BTreeMap<&'static str, Value>,
 }
 
 /// Fields that were not requested are `None`.
@@ -622,6 +732,107 @@ pub enum StatesResponse {
     DhcpLeases {
         dhcpv4_leases: Vec<DhcpLeases>,
     },
+    #[serde(rename = "dhcpv6_interfaces")]
+    Dhcp6Interfaces {
+        dhcpv6_interfaces: Vec<Dhcp6Interface>,
+    },
+    #[serde(rename = "dhcpv6_leases")]
+    Dhcp6Leases {
+        dhcpv6_leases: Vec<Dhcp6Leases>,
+    },
+    LldpNeighbors {
+        lldp_neighbors: Vec<LldpNeighbor>,
+    },
+}
+
+/// The leases of a DHCPv6 client.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Dhcp6Interface {
+    pub dhcp_client_name: String,
+    pub iapd_addresses: Vec<Dhcp6Prefix>,
+    pub ia_addresses: Vec<Dhcp6Address>,
+}
+
+/// A delegated prefix. `lease_time`: its valid lifetime in seconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Dhcp6Prefix {
+    pub address: String,
+    pub prefix_length: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_time: Option<u32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Dhcp6Address {
+    pub address: String,
+    /// The router that advertises itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_time: Option<u32>,
+}
+
+/// The leases of a DHCPv6 server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Dhcp6Leases {
+    pub dhcp_server_name: String,
+    pub leases: Vec<Dhcp6Lease>,
+}
+
+/// An address, or a prefix with its length. Times are the remaining ones, in seconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Dhcp6Lease {
+    pub address: String,
+    pub valid_time: u32,
+    pub renew_time: u32,
+    pub rebind_time: u32,
+    /// The client's DUID, in hex digits.
+    pub client_id: String,
+}
+
+/// A neighbor of an LLDP instance. Fields are absent if it does not announce them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LldpNeighbor {
+    pub lldp_name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_description: Option<String>,
+    pub chassis_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chassis_id_type: Option<&'static str>,
+    pub neighbor_id: String,
+    /// Seconds since its first and its last announcement.
+    pub age: u32,
+    pub last_update: u32,
+    /// Seconds.
+    pub ttl: u16,
+    pub port_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port_id_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port_description: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub management_address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub management_address_type: Option<String>,
+    pub custom_tlvs: Vec<LldpTlv>,
+    pub capabilities: Vec<LldpCapability>,
+}
+
+/// A TLV of an organization; `oui` and `information` in hex digits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LldpTlv {
+    pub custom_type: u8,
+    pub oui: String,
+    pub oui_subtype: u8,
+    pub information: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LldpCapability {
+    pub capability_name: &'static str,
+    pub capability_enabled: bool,
 }
 
 /// The lease of a DHCPv4 client. Fields are absent as long as it has none.

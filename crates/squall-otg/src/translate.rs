@@ -6,14 +6,17 @@ use std::{
 };
 
 use serde_json::Value;
-use squall_host::{OptionTemplate, ServerSettings};
+use squall_host::{
+    Dhcp6Settings, LacpSettings, OptionTemplate, Server6Settings, ServerSettings, lldp::Lldpdu,
+};
 use squall_profile::{At, Port, Profile, Stop};
-use squall_units::MacAddr;
+use squall_units::{MacAddr, Nanos};
 
 use crate::{
     Config, Problems, captures,
     devices::Devices,
     flows::Flows,
+    lags, lldp,
     read::{Node, Notes},
 };
 
@@ -29,6 +32,9 @@ pub struct Translated {
     pub captures: Vec<CaptureInfo>,
     pub devices: Vec<DeviceInfo>,
     pub dhcp_servers: Vec<DhcpServerInfo>,
+    pub dhcp6_servers: Vec<Dhcp6ServerInfo>,
+    pub lldp: Vec<LldpInfo>,
+    pub lags: Vec<LagInfo>,
     /// Gateways whose MAC addresses packets need. The caller resolves them (ARP, neighbor
     /// discovery) and calls [`translate_with`] with the answers. Until then the packets contain
     /// 00:00:00:00:00:00.
@@ -159,6 +165,7 @@ pub struct DeviceInfo {
     pub ipv4: Vec<IpInfo<Ipv4Addr>>,
     pub ipv6: Vec<IpInfo<Ipv6Addr>>,
     pub dhcpv4: Option<DhcpClientInfo>,
+    pub dhcpv6: Option<Dhcp6ClientInfo>,
 }
 
 /// A DHCPv4 client of an interface.
@@ -180,6 +187,53 @@ pub struct DhcpServerInfo {
     pub options: Vec<OptionTemplate>,
 }
 
+/// A DHCPv6 client of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dhcp6ClientInfo {
+    pub name: String,
+    pub settings: Dhcp6Settings,
+}
+
+/// A DHCPv6 server of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dhcp6ServerInfo {
+    pub name: String,
+    /// Index into [`Translated::devices`] of the interface that has its address.
+    pub interface: usize,
+    pub address: Ipv6Addr,
+    pub settings: Server6Settings,
+}
+
+/// An LLDP instance of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LldpInfo {
+    pub name: String,
+    pub port: String,
+    /// Source of its frames.
+    pub mac: MacAddr,
+    /// Its announcement, and how often it sends it.
+    pub unit: Lldpdu,
+    pub interval: Nanos,
+}
+
+/// An aggregate of ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LagInfo {
+    pub name: String,
+    /// Ports that have to be up.
+    pub min_links: u32,
+    pub members: Vec<LagMemberInfo>,
+}
+
+/// A port of an aggregate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LagMemberInfo {
+    pub port: String,
+    /// Source of its frames of LACP.
+    pub mac: MacAddr,
+    pub settings: LacpSettings,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VlanInfo {
     pub tpid: u16,
@@ -195,6 +249,9 @@ pub struct IpInfo<A> {
     pub prefix: u8,
     /// The gateway's MAC address, if it is configured; then no request is needed.
     pub gateway_mac: Option<MacAddr>,
+    /// Whether it is a loopback address, which others reach through the interface. Its gateway is
+    /// that of the interface.
+    pub is_loopback: bool,
 }
 
 /// A gateway whose MAC address is unknown.
@@ -239,8 +296,10 @@ pub fn translate_with(config: &Config, resolved: &Resolved) -> Result<Translated
     let mut ports = ports(&root, &mut notes);
     layer1(&root, &mut ports, &mut notes);
     let captures = captures::read(&root, &ports, &mut notes);
-    let devices = Devices::read(&root, &ports, &mut notes);
-    let mut flows = Flows::new(&ports, &devices, resolved);
+    let lldp = lldp::read(&root, &ports, &mut notes);
+    let lags = lags::read(&root, &ports, &mut notes);
+    let devices = Devices::read(&root, &ports, &lags, &mut notes);
+    let mut flows = Flows::new(&ports, &lags, &devices, resolved);
     flows.read(&root, &mut notes);
     let Flows { streams, infos, unresolved, .. } = flows;
     others(&root, &mut notes);
@@ -265,7 +324,7 @@ pub fn translate_with(config: &Config, resolved: &Resolved) -> Result<Translated
         run: Default::default(),
     };
     let warnings = std::mem::take(&mut notes.warnings);
-    let Devices { list: devices, dhcp_servers, .. } = devices;
+    let Devices { list: devices, dhcp_servers, dhcp6_servers, .. } = devices;
     notes.end(Some(Translated {
         profile,
         ports,
@@ -273,6 +332,9 @@ pub fn translate_with(config: &Config, resolved: &Resolved) -> Result<Translated
         captures,
         devices,
         dhcp_servers,
+        dhcp6_servers,
+        lldp,
+        lags,
         unresolved,
         warnings,
     }))
@@ -363,9 +425,7 @@ fn layer1(root: &Node<'_>, ports: &mut [PortInfo], notes: &mut Notes) {
 
 /// Reports settings without effect, and unsupported ones.
 fn others(root: &Node<'_>, notes: &mut Notes) {
-    const UNSUPPORTED: [(&str, &str); 4] = [
-        ("lags", "flows and devices need single ports"),
-        ("lldp", "ports do not support LLDP"),
+    const UNSUPPORTED: [(&str, &str); 2] = [
         ("stateful_flows", "flows consist of packets without state"),
         ("egress_only_tracking", "Squall's own frames are counted by flow and by metric_tags"),
     ];

@@ -334,6 +334,54 @@ fn traffic_resolves_gateways_and_leaves_dhcp_to_the_protocols() {
 }
 
 #[test]
+fn protocols_of_ports_need_interfaces_and_have_metrics_before_their_start() {
+    let mut config = config("protocols", &[]);
+    config["lags"] = json!([{ "name": "lag", "ports": [
+        { "port_name": "p1", "ethernet": { "name": "e1" } } ] }]);
+    config["lldp"] = json!([{ "name": "l1", "connection": { "port_name": "p2" } }]);
+    let mut client = Client::with(&config);
+    let mut metrics = |kind: &str, columns: Value| {
+        let request = json!({ "choice": kind, kind: { "column_names": columns } });
+        (*client.0.metrics(&request).expect("they are there")).clone()
+    };
+    assert_eq!(
+        metrics("lag", json!(["oper_status", "member_ports_up", "frames_tx"])),
+        json!({ "choice": "lag_metrics", "lag_metrics": [{
+            "name": "lag", "oper_status": "down", "member_ports_up": 0, "frames_tx": "0",
+        }] })
+    );
+    assert_eq!(
+        metrics("lacp", json!(["system_id", "collecting", "port_num", "lacp_packets_tx"])),
+        json!({ "choice": "lacp_metrics", "lacp_metrics": [{
+            "lag_name": "lag", "lag_member_port_name": "p1", "system_id": "02:53:53:00:00:01",
+            "collecting": false, "port_num": 1, "lacp_packets_tx": "0",
+        }] })
+    );
+    assert_eq!(
+        metrics("lldp", json!(["frames_tx"])),
+        json!({ "choice": "lldp_metrics", "lldp_metrics": [{ "name": "l1", "frames_tx": "0" }] })
+    );
+    let states = client.0.states(&json!({ "choice": "lldp_neighbors" })).expect("none");
+    assert_eq!(states, json!({ "choice": "lldp_neighbors", "lldp_neighbors": [] }));
+    let wrong = json!({ "choice": "lacp", "lacp": { "lag_names": ["lug"] } });
+    let refusal = client.0.metrics(&wrong).expect_err("no such LAG");
+    assert!(refusal.errors[0].contains("LAG \"lug\"\n  "), "{refusal:?}");
+
+    let mut refused = |protocol: Value| {
+        let message = json!({ "choice": "protocol", "protocol": protocol });
+        client.0.control_state(&message).expect_err("refused").errors.remove(0)
+    };
+    let admin = |ports: Value| {
+        let admin = json!({ "state": "down", "lag_member_names": ports });
+        json!({ "choice": "lacp", "lacp": { "choice": "admin", "admin": admin } })
+    };
+    assert!(refused(admin(json!(["p1"]))).contains("LACP is not started"));
+    assert!(refused(admin(json!(["p2"]))).contains("cannot find port of a LAG \"p2\""));
+    let why = refused(json!({ "choice": "all", "all": { "state": "start" } }));
+    assert!(why.contains("cannot start LACP of \"lag\""), "{why}");
+}
+
+#[test]
 fn a_request_without_more_than_a_choice_is_answered() {
     let mut client = Client::with(&json!({}));
     assert_eq!(

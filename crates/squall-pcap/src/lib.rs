@@ -33,7 +33,10 @@ mod reader;
 mod unpack;
 mod writer;
 
-use std::path::Path;
+use std::{
+    io::{self, Read},
+    path::Path,
+};
 
 pub use batch::{Batch, MAX_BATCH};
 pub use error::{CaptureError, Fault};
@@ -45,6 +48,14 @@ pub use writer::{
     Direction, InterfaceFormat, PacketNotes, PcapFormat, PcapWriter, PcapngWriter, Section,
     Statistics,
 };
+
+/// The octets of `read`, decompressed as those of captures are.
+///
+/// # Errors
+/// A read error. Damaged data are an error of a later read.
+pub fn decompressed<R: Read>(read: R) -> io::Result<impl Read> {
+    unpack::Source::new(read)
+}
 
 /// A packet copied from its capture.
 #[derive(Clone, Debug, PartialEq, Eq)]

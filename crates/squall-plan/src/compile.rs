@@ -19,12 +19,13 @@ use squall_wire::{BuildError, Frame};
 
 use crate::{
     Assets, Inputs, Multiplier, Options, Placement, Plan, PlanFlows, PlanPort, PlanReplay,
-    PlanStream, PortLimits, StreamDivision, after,
+    PlanRouter, PlanStream, PortLimits, StreamDivision, after, attack_hosts,
     cut::{cut, natural_len},
     flows,
     place::{self, Wanted},
     rate, replays,
     stream_hosts::{self, StreamHosts},
+    stream_routes::{self, StreamRoutes},
 };
 
 /// Minimum length of a generated frame, in octets without FCS (IEEE 802.3).
@@ -52,9 +53,11 @@ pub fn compile(
     let mut warnings = Warnings::default();
     let mut replays = replays::compile(profile, opened, assets, &mut mistakes);
     replays.extend(others);
-    let mut flows = flows::compile(profile, live_flows, limits, assets, &mut mistakes);
-    let made = programs(profile, limits, assets, is_cancelled, &mut warnings, &mut mistakes);
-    let routers = crate::routers::compile(profile, assets, limits, &mut mistakes);
+    let routers = crate::routers::compile(profile, assets, limits, &mut notes, &mut mistakes);
+    let mut flows = flows::compile(profile, live_flows, (limits, &routers), assets, &mut mistakes);
+    let ends = Ends { limits, routers: &routers };
+    let made = programs(profile, ends, assets, is_cancelled, &mut warnings, &mut mistakes);
+    check_attacks(profile, limits, &mut mistakes);
     let mut afters = after::compile(profile, &replays, flows.as_ref()).unwrap_or_else(|found| {
         found.into_iter().for_each(|mistake| mistakes.add(mistake));
         Vec::new()
@@ -85,17 +88,21 @@ pub fn compile(
         multiply(profile, &mut replays, flows.as_mut(), by).map_err(wrong)?;
     }
     let with_len: Vec<(&Stream, f64)> =
-        made.iter().map(|(s, (p, _))| (*s, p.mean_wire_len())).collect();
+        made.iter().map(|(s, made)| (*s, made.program.mean_wire_len())).collect();
     let rates = rate::scaled(&with_len, limits, options.multiplier).map_err(wrong)?;
     let (mut streams, mut mistakes) = (Vec::new(), ErrorCollector::of(profile));
-    for ((stream, (program, hosts)), rate) in made.into_iter().zip(rates) {
+    for ((stream, Made { program, hosts, routes }), rate) in made.into_iter().zip(rates) {
         if is_cancelled() {
             return Err(ended());
         }
         let port = &profile.ports[stream.port].name;
         match schedule(seed, stream, program, rate, &limits[stream.port], port, assets, &mut notes)
         {
-            Ok(planned) => streams.push(PlanStream { hosts: hosts.map(Arc::new), ..planned }),
+            Ok(planned) => {
+                let (hosts, routes) = (hosts.map(Arc::new), routes.map(Arc::new));
+                notes.extend(routes.as_ref().and_then(|routes| slow_lanes(routes, &planned)));
+                streams.push(PlanStream { hosts, routes, ..planned });
+            }
             Err(problem) => mistakes.add(problem),
         }
     }
@@ -169,13 +176,39 @@ pub fn compile(
     Ok(plan.keyed(key))
 }
 
-/// The program of a stream, and the hosts that supply fields of its frames.
-type Made = (Program, Option<StreamHosts>);
+/// A note if the times of single routes are coarse.
+fn slow_lanes(routes: &StreamRoutes, stream: &PlanStream) -> Option<String> {
+    stream.program.signature()?;
+    let seconds = routes.len() as f64 / stream.asked_pps?;
+    let text = format!(
+        "stream {:?}: a frame goes to each of its {} routes every {:.1} s, which is the resolution \
+         of their convergence",
+        stream.name,
+        routes.len(),
+        seconds
+    );
+    (seconds > 1.0).then_some(text)
+}
+
+/// The program of a stream, with the hosts that supply fields of its frames, and the routes to
+/// which they go.
+struct Made {
+    program: Program,
+    hosts: Option<StreamHosts>,
+    routes: Option<StreamRoutes>,
+}
+
+/// The ports and routers of a profile.
+#[derive(Clone, Copy)]
+struct Ends<'a> {
+    limits: &'a [PortLimits],
+    routers: &'a [PlanRouter],
+}
 
 /// The program of each stream. If a stream has none, `mistakes` gets the reason.
 fn programs<'p>(
     profile: &'p Profile,
-    limits: &[PortLimits],
+    ends: Ends<'_>,
     assets: &dyn Assets,
     is_cancelled: &dyn Fn() -> bool,
     warnings: &mut Warnings,
@@ -186,7 +219,7 @@ fn programs<'p>(
         if is_cancelled() || mistakes.is_full() {
             break;
         }
-        match program(profile, index, limits, assets, warnings) {
+        match program(profile, index, ends, assets, warnings) {
             Ok(program) => made.push((stream, program)),
             Err(problem) => mistakes.add(problem),
         }
@@ -202,6 +235,25 @@ fn check_together(profile: &Profile, mistakes: &mut ErrorCollector<'_>) {
     twice(profile, "trex_hw_id", hw_id).for_each(|problem| mistakes.add(problem));
     let group = |stream: &Stream| stream.trex_group;
     twice(profile, "trex_group", group).for_each(|problem| mistakes.add(problem));
+}
+
+/// Reports attacks that cannot take their addresses from the hosts that they name.
+fn check_attacks(profile: &Profile, limits: &[PortLimits], mistakes: &mut ErrorCollector<'_>) {
+    for attack in &profile.attacks {
+        let node = |port: usize| limits[port].elsewhere;
+        match attack_hosts(attack, profile) {
+            Ok(Some(_)) if attack.port2.is_some_and(|port2| node(port2) != node(attack.port)) => {
+                // Each node would choose the hosts of a conversation by itself.
+                let text = format!(
+                    "attack {:?}: an attack of hosts needs both ports on one node",
+                    attack.name
+                );
+                mistakes.at(attack.at, &text, "try attacks with addresses: inside, outside");
+            }
+            Ok(_) => {}
+            Err(mistake) => mistakes.add(mistake),
+        }
+    }
 }
 
 /// The ports of the profile, with the length of the longest frames for which each is opened.
@@ -412,8 +464,8 @@ fn warn_of_overload(
 
 /// A separate seed for each use. It is derived from names, so adding a stream does not change the
 /// seeds of the other streams.
-fn seed_of(seed: u64, stream: &str, purpose: u64) -> u64 {
-    let hash = stream
+pub(crate) fn seed_of(seed: u64, name: &str, purpose: u64) -> u64 {
+    let hash = name
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
     mix(mix(seed, hash), purpose)
@@ -491,7 +543,7 @@ fn twice<'a>(
 fn program(
     profile: &Profile,
     index: usize,
-    limits: &[PortLimits],
+    Ends { limits, routers }: Ends<'_>,
     assets: &dyn Assets,
     warnings: &mut Warnings,
 ) -> Result<Made, Diagnostic> {
@@ -542,6 +594,9 @@ fn program(
         let of_hosts = stream_hosts::fields(stream, hosts, &profile.hosts, &mut frame, &vars)?;
         vars.extend(of_hosts);
     }
+    let routes = stream_routes::of_stream(stream, profile, routers, &frame, &vars)?;
+    let (routes, of_routes) = routes.unzip();
+    vars.extend(of_routes);
     if let Some(group) = stream.trex_group {
         mark(group, stream, &mut frame, &vars)?;
         let text = "its frames have a mark and no signature: loss is the number sent less the \
@@ -554,7 +609,7 @@ fn program(
     let spec = Spec { frame, sizes, vars, signature: stream.latency.then_some(index as u16) };
     Program::build(spec)
         .map(|program| program.with_cut(cut).with_trex(stream.trex).with_group(stream.trex_group))
-        .map(|program| (program, hosts))
+        .map(|program| Made { program, hosts, routes })
         .map_err(|e| explain(e, stream, &shown))
 }
 
@@ -890,7 +945,7 @@ fn explain(error: ProgramError, stream: &Stream, layers: &str) -> Diagnostic {
         Some(FieldRef::Offset { offset, octets, .. }) => {
             format!("at offset {offset} ({octets} octets)")
         }
-        None => "of its hosts".into(),
+        None => "of its hosts or routes".into(),
     };
     let at = |i: usize| stream.vary.get(i).map_or(stream.packet_at, |vary| vary.at);
     match error {
@@ -1026,6 +1081,7 @@ fn schedule(
         mean_len: program.mean_wire_len(),
         program: Arc::new(program),
         hosts: None,
+        routes: None,
         gap,
         law,
         pattern,

@@ -107,6 +107,7 @@ impl PlanStream {
             |s: &Self| s.program.renumbered(0).map_or_else(|| s.program.clone(), Arc::new);
         self.port == other.port
             && self.hosts == other.hosts
+            && self.routes == other.routes
             && self.law == other.law
             && self.pattern == other.pattern
             && self.late == other.late

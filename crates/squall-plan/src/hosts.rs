@@ -80,8 +80,25 @@ pub(crate) fn compile(
 /// The number of the group that `of` names, from whose hosts another source sends.
 ///
 /// # Errors
-/// There is no such group, or its hosts have no addresses or no gateway.
+/// As [`group_of_flows`], or its hosts have sessions of PPPoE.
 pub(crate) fn shared_group(
+    groups: &[HostGroup],
+    (name, of): (&str, &Located),
+) -> Result<usize, Diagnostic> {
+    let number = group_of_flows(groups, (name, of))?;
+    if groups[number].pppoe.is_some() {
+        let text = format!("{:?}: hosts {name:?} have sessions of PPPoE", of.text);
+        let hint = "only flows use these; try another source of addresses";
+        return Err(Diagnostic::at(of.at, text, vec![hint.into()]));
+    }
+    Ok(number)
+}
+
+/// The number of the group that `of` names, whose hosts have flows.
+///
+/// # Errors
+/// There is no such group, or its hosts have no addresses or no gateway.
+pub(crate) fn group_of_flows(
     groups: &[HostGroup],
     (name, of): (&str, &Located),
 ) -> Result<usize, Diagnostic> {
@@ -95,12 +112,8 @@ pub(crate) fn shared_group(
         let text = format!("{:?}: hosts {name:?} have no addresses", of.text);
         return problem(of.at, text, r#"try ipv4 = "dhcp" in [[host]]"#);
     }
-    if group.ipv4 == HostAddress::Pppoe {
-        let text = format!("{:?}: hosts {name:?} have sessions of PPPoE", of.text);
-        return problem(of.at, text, "only echo uses these; try another source of addresses");
-    }
     let without = matches!(group.ipv4, HostAddress::Static { .. } | HostAddress::LinkLocal);
-    if without && group.gateway.is_none() {
+    if without && group.gateway.is_none() && group.pppoe.is_none() {
         let text = format!("hosts {name:?} have no gateway, through which their frames leave");
         return problem(group.at, text, r#"try gateway = "10.0.0.1""#);
     }

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod after;
+mod attack_hosts;
 mod compile;
 mod cut;
 mod diff;
@@ -17,15 +18,17 @@ mod hosts;
 mod place;
 mod rate;
 pub mod replays;
+mod route_tables;
 mod routers;
 mod source;
 mod stream_hosts;
+mod stream_routes;
 mod survey;
 pub mod text;
 
 use std::{collections::HashSet, io, sync::Arc};
 
-use squall_apps::{Import, ImportOptions};
+use squall_apps::{Import, ImportOptions, KeyLog};
 use squall_bpf::classic::Filter;
 use squall_profile::{Late, Stop};
 use squall_program::{Gap, GapLaw, Pattern, Program, Timeline};
@@ -33,15 +36,17 @@ use squall_replay::Input;
 use squall_units::{Division, L1_OVERHEAD, MacAddr, Nanos, Picos, Segmentation};
 
 pub use after::{After, Part};
+pub use attack_hosts::{ReplayHosts, attack_hosts};
 pub use compile::compile;
 pub use diff::Change;
 pub use flows::{FlowSide, LiveFlows, PlanFlows, PlannedLoad, PlannedPool, PlannedTemplate};
 pub use hosts::PlanHosts;
 pub use replays::PlanReplay;
-pub use routers::PlanRouter;
+pub use routers::{ExpectedRoutes, PlanRouter, router_step};
 pub use source::SourceId;
 pub use squall_options::Multiplier;
 pub use stream_hosts::{HostField, StreamHosts};
+pub use stream_routes::StreamRoutes;
 pub use survey::survey;
 
 /// The facts about a port that a plan needs: `PortFacts` without those for backends.
@@ -79,6 +84,12 @@ pub trait Assets {
     /// # Errors
     /// A file that cannot be read.
     fn payload(&self, path: &str) -> io::Result<Vec<u8>>;
+    /// Opens a table of routes, whose path is relative to the profile's directory, and decompresses
+    /// it while it is read.
+    ///
+    /// # Errors
+    /// A file that cannot be opened.
+    fn table(&self, path: &str) -> io::Result<Box<dyn io::Read>>;
     /// The octets, without FCS, of frame `number` (1-based) of a capture.
     ///
     /// # Errors
@@ -222,6 +233,8 @@ pub struct PlanStream {
     pub next: Option<squall_profile::Next>,
     /// The hosts that supply fields of the frames.
     pub hosts: Option<Arc<StreamHosts>>,
+    /// The routes to which the frames go.
+    pub routes: Option<Arc<StreamRoutes>>,
     pub late: Late,
     /// Mean frames per second on the wire while active; `None`: as fast as the port allows.
     pub asked_pps: Option<f64>,
@@ -349,17 +362,28 @@ impl Plan {
         Self { key, ..self }
     }
 
+    /// Writes the secrets of all TLS sessions of flows to a file.
+    pub fn log_keys(&mut self, log: &KeyLog) {
+        if let Some(flows) = &mut self.flows {
+            let templates = &mut Arc::make_mut(flows).load.templates;
+            templates.iter_mut().filter_map(|of| of.tls.as_mut()).for_each(|tls| tls.log_keys(log));
+        }
+    }
+
     /// Whether no other source than hosts and routers sends.
     pub fn only_hosts(&self) -> bool {
         self.streams.is_empty() && self.replays.is_empty() && self.flows.is_none()
     }
 
-    /// The numbers of the groups from whose hosts flows or streams send.
+    /// The numbers of the groups whose hosts are senders or receivers of flows, streams or replays.
     pub fn shared_hosts(&self) -> HashSet<usize> {
-        let clients = self.flows.iter().flat_map(|flows| &flows.load.clients);
+        let loads = self.flows.iter().map(|flows| &flows.load);
+        let pools = loads.flat_map(|load| load.clients.iter().chain(&load.servers));
         let streams = self.streams.iter().filter_map(|stream| stream.hosts.as_ref());
         let of_streams = streams.flat_map(|hosts| [hosts.src, hosts.dst]);
-        clients.map(|pool| pool.hosts).chain(of_streams).flatten().collect()
+        let of_replays = self.replays.iter().filter_map(|replay| replay.hosts);
+        let of_replays = of_replays.flat_map(ReplayHosts::groups);
+        pools.map(|pool| pool.hosts).chain(of_streams).flatten().chain(of_replays).collect()
     }
 
     /// The groups of hosts on `port`, with their numbers.

@@ -8,7 +8,7 @@ use squall_replay::{
 };
 use squall_units::{Cannot, Picos, RateUnit};
 
-use crate::Assets;
+use crate::{Assets, ReplayHosts};
 
 /// A replay of captures. One worker serves all of its ports.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pub struct PlanReplay {
     pub fixed: bool,
     /// The policy for late frames.
     pub late: Late,
+    /// The hosts that send and receive its frames.
+    pub hosts: Option<ReplayHosts>,
     /// The packets, with their own schedule.
     pub replay: Replay,
 }
@@ -50,6 +52,7 @@ impl PlanReplay {
             elsewhere: false,
             fixed: false,
             late: Late::Smooth,
+            hosts: None,
             replay,
         }
     }

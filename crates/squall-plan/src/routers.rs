@@ -2,11 +2,16 @@
 
 use std::net::Ipv4Addr;
 
-use squall_profile::{ErrorCollector, Profile, Router};
-use squall_router::{Bgp, Neighbor, RouteRange, RouterSettings};
+use squall_profile::{
+    ErrorCollector, Profile, RouteOrigin, Router, RouterAction, RouterGroup, RouterStep, Routes,
+};
+use squall_router::{
+    Bgp, Flap, GroupAttributes, GroupPart, Neighbor, Origin, Prefixes, RouteGroup, RouterOrder,
+    RouterSettings, Step,
+};
 use squall_units::{MacAddr, Nanos};
 
-use crate::{Assets, PortLimits};
+use crate::{Assets, PortLimits, route_tables::RouteTables, stream_routes};
 
 /// A router on a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +21,19 @@ pub struct PlanRouter {
     /// The port belongs to another node.
     pub elsewhere: bool,
     pub settings: RouterSettings,
+    /// Changes to it during the run.
+    pub steps: Vec<Step>,
+    /// The routes that it should learn from the device.
+    pub expect: Option<ExpectedRoutes>,
+}
+
+/// Routes that another router announces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpectedRoutes {
+    /// Index into [`Plan::routers`](crate::Plan::routers).
+    pub router: usize,
+    /// `None`: all groups.
+    pub group: Option<String>,
 }
 
 /// Defaults: BGP's hold time is that of RFC 4271 section 10, the hello interval that of RFC 2328
@@ -23,14 +41,18 @@ pub struct PlanRouter {
 const HOLD: Nanos = Nanos(90 * Nanos::SECOND.0);
 const HELLO: Nanos = Nanos(10 * Nanos::SECOND.0);
 const UPDATE: Nanos = Nanos(30 * Nanos::SECOND.0);
+/// Default time that a route that flaps is down.
+const FLAP_DOWN: Nanos = Nanos::SECOND;
 
 pub(crate) fn compile(
     profile: &Profile,
     assets: &dyn Assets,
     limits: &[PortLimits],
+    notes: &mut Vec<String>,
     mistakes: &mut ErrorCollector<'_>,
 ) -> Vec<PlanRouter> {
     let mut routers = Vec::new();
+    let tables = RouteTables::new(profile, assets);
     for (number, router) in profile.routers.iter().enumerate() {
         if limits[router.port].virtual_time {
             let what = format!("router {:?}: its daemon runs in real time", router.name);
@@ -50,13 +72,64 @@ pub(crate) fn compile(
             name: router.name.clone(),
             port: router.port,
             elsewhere: limits[router.port].elsewhere,
-            settings: settings(number, router, configuration),
+            settings: settings(
+                number,
+                router,
+                groups(router, |name, routes| {
+                    tables.of_group(router, name, routes, notes, mistakes)
+                }),
+                configuration,
+            ),
+            steps: router.step.iter().filter_map(router_step).collect(),
+            expect: None,
         });
+    }
+    for router in &profile.routers {
+        let Some(expect) = &router.expect else { continue };
+        let (what, hint) = match stream_routes::find(&expect.text, profile, &routers) {
+            Ok((other, _)) if routers[other].name == router.name => {
+                ("these are its own routes".to_owned(), "try another router".to_owned())
+            }
+            Ok((other, group)) => {
+                let expected = ExpectedRoutes { router: other, group: group.map(str::to_owned) };
+                let own = routers.iter_mut().find(|one| one.name == router.name);
+                own.into_iter().for_each(|one| one.expect = Some(expected.clone()));
+                continue;
+            }
+            Err(wrong) => wrong,
+        };
+        mistakes.note(expect, &format!("expect = {:?}: {what}", expect.text), &hint);
     }
     routers
 }
 
-fn settings(number: usize, router: &Router, configuration: Option<String>) -> RouterSettings {
+/// A step of a profile, or a live order. `None`: it has no action.
+pub fn router_step(step: &RouterStep) -> Option<Step> {
+    let part = || GroupPart { group: step.group.clone(), count: step.count };
+    let neighbor = step.neighbor;
+    let order = match step.action? {
+        RouterAction::Withdraw => RouterOrder::Withdraw(part()),
+        RouterAction::Announce => RouterOrder::Announce(part()),
+        RouterAction::Down => {
+            let message = step.message.clone().unwrap_or_default();
+            RouterOrder::Down { neighbor, message }
+        }
+        RouterAction::Up => RouterOrder::Up { neighbor },
+        RouterAction::Restart => RouterOrder::Restart,
+        RouterAction::Refresh => RouterOrder::Refresh { neighbor },
+        RouterAction::Silent => RouterOrder::Silent,
+        RouterAction::Talk => RouterOrder::Talk,
+    };
+    let RouterStep { at, duration, every, times, .. } = *step;
+    Some(Step { at, order, duration, every, times })
+}
+
+fn settings(
+    number: usize,
+    router: &Router,
+    groups: Vec<RouteGroup>,
+    configuration: Option<String>,
+) -> RouterSettings {
     let number = number as u8;
     let own = router.ipv4.map(|(address, _)| address);
     let narrow = |value: u64| value as u32;
@@ -68,11 +141,6 @@ fn settings(number: usize, router: &Router, configuration: Option<String>) -> Ro
             asn: one.asn.unwrap_or(asn),
         };
         router.neighbors.iter().map(of).collect()
-    };
-    let range = |routes: &squall_profile::Routes| RouteRange {
-        first: routes.first,
-        length: routes.length,
-        count: routes.count,
     };
     RouterSettings {
         mac: router.mac.unwrap_or(MacAddr([2, 0x54, number, 0, 0, 1])),
@@ -89,9 +157,6 @@ fn settings(number: usize, router: &Router, configuration: Option<String>) -> Ro
             neighbors: neighbors(asn),
             hold: router.hold.unwrap_or(HOLD),
             password: router.password.clone(),
-            med: router.med.map(narrow),
-            prepend: narrow(router.prepend),
-            communities: router.communities.clone(),
         }),
         ospf: router.ospf,
         ospf3: router.ospf3,
@@ -101,7 +166,100 @@ fn settings(number: usize, router: &Router, configuration: Option<String>) -> Ro
         ripng: router.ripng,
         rip_update: router.rip_update.unwrap_or(UPDATE),
         bfd: router.bfd,
-        routes: router.routes.iter().map(range).collect(),
+        groups,
+        graceful_restart: router.graceful_restart
+            || router.step.iter().any(|step| step.action == Some(RouterAction::Restart)),
         configuration,
+    }
+}
+
+/// The groups of a router: that of its key `routes` is the first. `prefixes` makes those of a
+/// group.
+fn groups(
+    router: &Router,
+    mut prefixes: impl FnMut(&str, &[Routes]) -> Vec<Prefixes>,
+) -> Vec<RouteGroup> {
+    let narrow = |value: u64| value as u32;
+    let own = || GroupAttributes {
+        med: router.med.map(narrow),
+        prepend: narrow(router.prepend),
+        communities: router.communities.clone(),
+        ..GroupAttributes::default()
+    };
+    let routes = (!router.routes.is_empty()).then(|| RouteGroup {
+        name: "routes".into(),
+        attributes: own(),
+        prefixes: prefixes("routes", &router.routes),
+        flap: None,
+        single: false,
+    });
+    let named = |group: &RouterGroup| RouteGroup {
+        name: group.name.clone(),
+        attributes: GroupAttributes {
+            med: group.med.or(router.med).map(narrow),
+            prepend: narrow(group.prepend.unwrap_or(router.prepend)),
+            communities: group.communities.clone().unwrap_or_else(|| router.communities.clone()),
+            as_path: group.as_path.clone(),
+            origin: group.origin.map(|origin| match origin {
+                RouteOrigin::Igp => Origin::Igp,
+                RouteOrigin::Egp => Origin::Egp,
+                RouteOrigin::Incomplete => Origin::Incomplete,
+            }),
+            next_hop: group.next_hop,
+        },
+        prefixes: prefixes(&group.name, &group.routes),
+        flap: group.flap.map(|rate| Flap {
+            gap: Nanos((1e9 / rate) as u64),
+            down: group.flap_down.unwrap_or(FLAP_DOWN),
+        }),
+        single: group.single,
+    };
+    let mut groups: Vec<_> = routes.into_iter().chain(router.group.iter().map(named)).collect();
+    let is_only = groups.len() == 1;
+    for step in router.step.iter().filter(|step| step.count.is_some()) {
+        let is_named = |name: &str| step.group.as_deref().map_or(is_only, |group| group == name);
+        groups
+            .iter_mut()
+            .filter(|group| is_named(&group.name))
+            .for_each(|group| group.single = true);
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_override_the_router_and_a_count_makes_one_single() {
+        let group = |name: &str| RouterGroup { name: name.into(), ..RouterGroup::default() };
+        let router = Router {
+            med: Some(7),
+            communities: vec![(65001, 1)],
+            group: vec![
+                RouterGroup { med: Some(9), communities: Some(Vec::new()), ..group("edge") },
+                RouterGroup { flap: Some(4.0), ..group("core") },
+            ],
+            step: vec![RouterStep {
+                action: Some(RouterAction::Withdraw),
+                group: Some("edge".into()),
+                count: Some(2),
+                ..RouterStep::default()
+            }],
+            ..Router::default()
+        };
+        let found = groups(&router, |_, _| Vec::new());
+        let brief: Vec<_> = found
+            .iter()
+            .map(|group| (&*group.name, group.attributes.med, group.single, group.flap))
+            .collect();
+        let flap = Flap { gap: Nanos(250_000_000), down: FLAP_DOWN };
+        assert_eq!(
+            brief,
+            [("edge", Some(9), true, None), ("core", Some(7), false, Some(flap))],
+            "without routes of its own, the router has no group for them"
+        );
+        assert_eq!(found[0].attributes.communities, []);
+        assert_eq!(found[1].attributes.communities, [(65001, 1)]);
     }
 }

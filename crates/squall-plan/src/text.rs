@@ -221,7 +221,7 @@ fn routers(plan: &Plan) -> String {
         let ipv4 = settings.ipv4.map(|(address, length)| format!("{address}/{length}"));
         let ipv6 = settings.ipv6.map(|(address, length)| format!("{address}/{length}"));
         let addresses: Vec<_> = ipv4.into_iter().chain(ipv6).collect();
-        let routes: u64 = settings.routes.iter().map(|range| u64::from(range.count)).sum();
+        let routes: u64 = settings.routes();
         vec![
             router.name.clone(),
             plan.ports[router.port].name.clone(),
@@ -394,6 +394,9 @@ fn traits(stream: &Stream, planned: &PlanStream, profile: &Profile) -> String {
         if let Some(name) = hosts.as_ref().and_then(|hosts| hosts.host_group()) {
             text += &format!(", {key} hosts {name:?}");
         }
+    }
+    if let Some(routes) = &planned.routes {
+        text += &format!(", to {}", human::counted(routes.len(), "route"));
     }
     if stream.latency {
         text += ", signed";

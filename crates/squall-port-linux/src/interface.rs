@@ -144,6 +144,16 @@ pub fn set_gro(name: &str, on: bool) -> io::Result<()> {
     Ethtool::open()?.0.ethtool(name, &mut [ETHTOOL_SGRO, u32::from(on)])
 }
 
+/// Makes an interface send complete checksums and no GSO frames, so that what its peer receives is
+/// what would be on a wire.
+///
+/// # Errors
+/// As [`set_gro`].
+pub(crate) fn set_tx_checksum_off(name: &str) -> io::Result<()> {
+    // The kernel segments where a driver has no checksums.
+    Ethtool::open()?.0.ethtool(name, &mut [ETHTOOL_STXCSUM, 0])
+}
+
 pub(crate) fn describe(link: &Link, ethtool: &Ethtool) -> InterfaceInfo {
     let (driver, bus) = ethtool.driver(&link.name).unwrap_or_default();
     let driver = if driver.is_empty() { link.kind.clone() } else { driver };
@@ -218,6 +228,7 @@ pub(crate) struct Ethtool(Socket);
 
 // linux/ethtool.h
 const ETHTOOL_GDRVINFO: u32 = 3;
+const ETHTOOL_STXCSUM: u32 = 0x17;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_SGRO: u32 = 0x2c;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;

@@ -8,9 +8,11 @@
 //! were sent on purpose. The interfaces of a [`Lab`] use NAPI (GRO is on), so that each accepts
 //! frames from an XDP program on the other.
 //!
-//! A lab may have a [`Device`] between the two interfaces, in a network namespace of its own.
+//! A lab may have a [`Device`] between the two interfaces, in a network namespace of its own; or it
+//! has [`Nodes`], each in a namespace, and any number of interfaces.
 
 mod device;
+mod nodes;
 
 use std::{
     ffi::OsStr,
@@ -25,7 +27,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use device::{Device, DeviceKind, SIDES, Side, find_program};
+pub use device::{Device, DeviceKind, SIDES, Shaper, Side, find_program};
+pub use nodes::{
+    Cable, CableEnd, LabInterface, Node, NodeProcess, NodeProgram, NodeState, Nodes, Sysctl,
+};
 
 use squall_units::Cannot;
 
@@ -83,7 +88,9 @@ pub enum LabError {
     Usage(Cannot),
     #[error("cannot set up the device {device}: {problem}")]
     Device { device: String, problem: String },
-    /// An error of the process that holds the lab or the device, as text.
+    #[error("cannot set up node {node}: {problem}")]
+    Node { node: String, problem: String },
+    /// An error of the process that holds the lab, the device or a node, as text.
     #[error("{0}")]
     Holder(String),
     /// `what` begins with "cannot".
@@ -123,7 +130,8 @@ pub fn make_here(options: &LabOptions) -> Result<(), LabError> {
     }
     let netlink = make_links(options, &[INTERFACES])?;
     use_napi();
-    let made = quiet_and_up(&netlink, ALIAS_HERE).and_then(|()| wait_for_carrier(&netlink));
+    let made = quiet_and_up(&netlink, ALIAS_HERE, &INTERFACES)
+        .and_then(|()| wait_for_carrier(&netlink, &INTERFACES));
     if made.is_err() {
         // Without their alias, the interfaces would not be recognized later.
         let _ = remove(&netlink);
@@ -169,8 +177,12 @@ pub fn remove_here() -> Result<bool, LabError> {
 }
 
 fn links_here(netlink: &Netlink) -> Result<Vec<Link>, LabError> {
+    links_named(netlink, &INTERFACES)
+}
+
+fn links_named(netlink: &Netlink, names: &[&str]) -> Result<Vec<Link>, LabError> {
     let links = netlink.links().map_err(io_error("cannot list the links"))?;
-    Ok(links.into_iter().filter(|link| INTERFACES.contains(&link.name.as_str())).collect())
+    Ok(links.into_iter().filter(|link| names.contains(&link.name.as_str())).collect())
 }
 
 fn remove(netlink: &Netlink) -> Result<(), LabError> {
@@ -238,17 +250,17 @@ fn bring_up_all(netlink: &Netlink) -> Result<(), LabError> {
             set_link_up(netlink, &link)?;
         }
     }
-    quiet_and_up(netlink, ALIAS)?;
-    wait_for_carrier(netlink)
+    quiet_and_up(netlink, ALIAS, &INTERFACES)?;
+    wait_for_carrier(netlink, &INTERFACES)
 }
 
 fn set_link_up(netlink: &Netlink, link: &Link) -> Result<(), LabError> {
     netlink.set_up(link.index).map_err(io_error(format!("cannot bring {} up", link.name)))
 }
 
-/// Marks the interfaces of a lab by `alias` and brings them up without IPv6.
-fn quiet_and_up(netlink: &Netlink, alias: &str) -> Result<(), LabError> {
-    for link in links_here(netlink)? {
+/// Marks the interfaces `names` of a lab by `alias` and brings them up without IPv6.
+fn quiet_and_up(netlink: &Netlink, alias: &str, names: &[&str]) -> Result<(), LabError> {
+    for link in links_named(netlink, names)? {
         let _ = netlink.set_no_ipv6_address(link.index);
         disable_ipv6(&link.name);
         netlink
@@ -267,10 +279,9 @@ fn use_napi() {
 
 /// Waits for a carrier, which the kernel reports only some time after the interface is up; until
 /// then the link looks dead.
-fn wait_for_carrier(netlink: &Netlink) -> Result<(), LabError> {
+fn wait_for_carrier(netlink: &Netlink, names: &[&str]) -> Result<(), LabError> {
     for _ in 0..2000 {
-        let links = netlink.links().map_err(io_error("cannot list the links"))?;
-        if links.iter().filter(|l| INTERFACES.contains(&l.name.as_str())).all(Link::is_running) {
+        if links_named(netlink, names)?.iter().all(Link::is_running) {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
@@ -302,6 +313,17 @@ impl Lab {
     pub fn up(name: &str, options: &LabOptions, device: Option<&Device>) -> Result<Self, LabError> {
         check_name(name)?;
         device.map_or(Ok(()), Device::check_tools)?;
+        Self::start(name, &Content::Pair { options, device })
+    }
+
+    /// Makes a lab of nodes. The calling process must have one thread, because it forks.
+    pub fn up_nodes(name: &str, nodes: &Nodes) -> Result<Self, LabError> {
+        check_name(name)?;
+        nodes.check_tools()?;
+        Self::start(name, &Content::Nodes { nodes, folder: &folder_of(name)? })
+    }
+
+    fn start(name: &str, content: &Content<'_>) -> Result<Self, LabError> {
         let threads = fs::read_dir("/proc/self/task").map_or(1, |tasks| tasks.count());
         if threads > 1 {
             return Err(LabError::Threads(threads));
@@ -311,7 +333,7 @@ impl Lab {
             let hint = format!("squall lab exec {name} -- COMMAND, or squall lab down {name}");
             return Err(LabError::Usage(cannot("start", name, why).with_hint(hint)));
         }
-        start_holder(options, device, &state_directory()?.join(file_name(name)))?;
+        start_holder(content, &state_directory()?.join(file_name(name)))?;
         Self::find(name)
     }
 
@@ -338,6 +360,7 @@ impl Lab {
             stale => {
                 if stale.is_some() {
                     let _ = fs::remove_file(file);
+                    let _ = nodes::remove_folder(&folder_of(name)?);
                 }
                 let hint = format!("squall lab list, or squall lab up {name}");
                 Err(LabError::Usage(cannot(verb, name, "it is not up").with_hint(hint)))
@@ -362,21 +385,25 @@ impl Lab {
     /// Ends the lab; processes that were started in it keep its interfaces until they end.
     pub fn down(name: &str) -> Result<(), LabError> {
         let lab = Self::find_to("stop", name)?;
+        let nodes = lab.nodes()?;
         lab.end();
+        Self::wait_for_end(&nodes);
+        nodes::remove_folder(&lab.folder()?)?;
         let file = state_directory()?.join(file_name(name));
         fs::remove_file(&file).map_err(io_error(format!("cannot remove {}", file.display())))
     }
 
-    /// Replaces this process by `argv`, inside the lab or its device; returns only if that fails.
-    /// The process must have only one thread.
-    pub fn exec<S: AsRef<OsStr>>(name: &str, in_device: bool, argv: &[S]) -> LabError {
+    /// Replaces this process by `argv`, inside the lab, its device or one of its nodes; returns
+    /// only if that fails. The process must have only one thread.
+    pub fn exec<S: AsRef<OsStr>>(name: &str, inside: Inside<'_>, argv: &[S]) -> LabError {
         let Some((program, arguments)) = argv.split_first() else {
             return LabError::Usage(cannot("use", name, "no command given"));
         };
-        let enter = |lab: Self| match (in_device, lab.device) {
-            (false, _) => lab.enter(),
-            (true, Some(pid)) => enter_namespaces_of(pid),
-            (true, None) => {
+        let enter = |lab: Self| match (inside, lab.device) {
+            (Inside::Lab, _) => lab.enter(),
+            (Inside::Node(node), _) => enter_namespaces_of(lab.node(node)?.pid),
+            (Inside::Device, Some(pid)) => enter_namespaces_of(pid),
+            (Inside::Device, None) => {
                 let hint = "squall lab up --device router";
                 Err(LabError::Usage(cannot("use", name, "it has no device").with_hint(hint)))
             }
@@ -404,6 +431,15 @@ impl Lab {
         enter_namespaces_of(self.pid)
     }
 
+    /// The device between its interfaces; empty without one.
+    pub fn device(&self) -> &str {
+        &self.device_text
+    }
+
+    fn folder(&self) -> Result<PathBuf, LabError> {
+        folder_of(&self.name)
+    }
+
     fn is_up(&self) -> bool {
         start_time(self.pid) == Some(self.start_time)
     }
@@ -416,6 +452,40 @@ impl Lab {
         }
         if self.is_up() {
             sys::kill(self.pid, libc::SIGKILL);
+        }
+    }
+}
+
+/// Where a command runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inside<'a> {
+    Lab,
+    Device,
+    Node(&'a str),
+}
+
+/// The content of a lab, which the process that holds the lab makes.
+enum Content<'a> {
+    /// Two interfaces, with a device between them or not.
+    Pair { options: &'a LabOptions, device: Option<&'a Device> },
+    /// Nodes, with their files in a folder.
+    Nodes { nodes: &'a Nodes, folder: &'a Path },
+}
+
+impl Content<'_> {
+    /// Makes it, and returns what follows the process in the state file.
+    fn set_up(&self) -> Result<String, LabError> {
+        match self {
+            Self::Pair { options, device } => {
+                let pid = set_up_lab(options, *device)?;
+                use_napi();
+                let described = device.map_or(String::new(), Device::to_string);
+                Ok(pid.map_or(String::new(), |pid| format!(" {pid} {described}")))
+            }
+            Self::Nodes { nodes, folder } => {
+                let made = nodes.set_up(folder).map(|()| String::new());
+                made.inspect_err(|_| _ = nodes::remove_folder(folder))
+            }
         }
     }
 }
@@ -454,22 +524,15 @@ fn show_own_sysfs() {
 /// Forks the process that holds the namespaces (the holder), and waits until the links exist. The
 /// holder writes `state` itself: its parent may be killed at any time, and a lab without a state
 /// file could never be taken down.
-fn start_holder(
-    options: &LabOptions,
-    device: Option<&Device>,
-    state: &Path,
-) -> Result<(), LabError> {
+fn start_holder(content: &Content<'_>, state: &Path) -> Result<(), LabError> {
     let (reader, mut writer) = io::pipe().map_err(io_error("cannot make a pipe"))?;
     match sys::fork().map_err(io_error("cannot start a process"))? {
         0 => {
             drop(reader);
             sys::become_daemon("squall-lab");
-            let described = device.map_or(String::new(), Device::to_string);
-            let outcome = set_up_lab(options, device).and_then(|device| {
-                use_napi();
+            let outcome = content.set_up().and_then(|more| {
                 let pid = std::process::id();
-                let device = device.map_or(String::new(), |pid| format!(" {pid} {described}"));
-                let text = format!("{pid} {}{device}\n", start_time(pid).unwrap_or(0));
+                let text = format!("{pid} {}{more}\n", start_time(pid).unwrap_or(0));
                 fs::write(state, text)
                     .map_err(io_error(format!("cannot write {}", state.display())))
             });
@@ -540,6 +603,11 @@ fn cannot(verb: &str, name: &str, why: impl std::fmt::Display) -> Cannot {
 
 fn file_name(name: &str) -> String {
     format!("lab-{name}")
+}
+
+/// The folder with the files of a lab's nodes.
+fn folder_of(name: &str) -> Result<PathBuf, LabError> {
+    Ok(state_directory()?.join(format!("nodes-{name}")))
 }
 
 /// Directory of the labs' state files: `$XDG_RUNTIME_DIR/squall`, or `/tmp/squall-UID`; writable

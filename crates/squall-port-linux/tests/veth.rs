@@ -190,7 +190,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         ["--exec", name, ref argv @ ..] => {
-            eprintln!("{}", Lab::exec(name, false, argv));
+            eprintln!("{}", Lab::exec(name, lab::Inside::Lab, argv));
             return ExitCode::FAILURE;
         }
         _ => {}

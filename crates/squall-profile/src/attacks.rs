@@ -64,6 +64,11 @@ impl Attack {
     pub fn end(&self) -> Nanos {
         self.duration.map_or(Nanos(u64::MAX), |lasts| Nanos(self.start.0.saturating_add(lasts.0)))
     }
+
+    /// The default of `live`.
+    fn is_live_by_default(&self) -> bool {
+        self.port2.is_some() && self.clients.is_none() && self.servers.is_none()
+    }
 }
 
 impl AttackPace {
@@ -97,7 +102,7 @@ impl Attack {
             "name" => Some(json!(self.name)),
             "port" => port(self.port).map(|name| json!(name)),
             "port2" => self.port2.and_then(&port).map(|name| json!(name)),
-            "live" => (self.live != self.port2.is_some()).then(|| json!(self.live)),
+            "live" => (self.live != self.is_live_by_default()).then(|| json!(self.live)),
             "rate" | "share" => (pace.0 == key).then(|| pace.1.clone()),
             "family" => self.family.map(|family| json!(family)),
             key => self.what.key(key),

@@ -83,10 +83,22 @@ impl Profile {
         for kind in ["replay", "pool", "template", "attack", "host", "router"] {
             for one in value[kind].as_array().into_iter().flatten() {
                 text.push_str(&format!("\n[[{kind}]]\n"));
+                let nested: &[&str] = if kind == "router" { &["group", "step"] } else { &[] };
                 one.as_object()
                     .into_iter()
                     .flatten()
+                    .filter(|(key, _)| !nested.contains(&key.as_str()))
                     .for_each(|(key, value)| line(&mut text, key, value));
+                for key in nested {
+                    for table in one[key].as_array().into_iter().flatten() {
+                        text.push_str(&format!("[[{kind}.{key}]]\n"));
+                        table
+                            .as_object()
+                            .into_iter()
+                            .flatten()
+                            .for_each(|(key, value)| line(&mut text, key, value));
+                    }
+                }
             }
         }
         for stream in value["stream"].as_array().into_iter().flatten() {

@@ -9,7 +9,7 @@ use std::{
 
 use squall_wire::Packet;
 
-use crate::{AttackOf, Departures, FlowContent, PacketSource, Profile, SplitRule, Tls};
+use crate::{AttackOf, Departures, FlowContent, PacketSource, Profile, Routes, SplitRule, Tls};
 
 /// Maximum size in octets of a file that is read into memory, because `/dev/zero` is endless.
 pub const MAX_FILE_SIZE: u64 = 256 << 20;
@@ -63,8 +63,8 @@ pub(crate) fn is_file(option: &str) -> bool {
 pub struct NamedFile<'a> {
     /// The key in the profile: `background of [[attack]]`.
     pub what: &'static str,
-    /// The path, relative to the profile's directory (payload of packets) or to the working
-    /// directory (all others).
+    /// The path, relative to the profile's directory (payload of packets, files of routers) or to
+    /// the working directory (all others).
     pub path: &'a str,
     /// Whether the file may name other files, or be a directory of such files.
     pub includes: bool,
@@ -114,6 +114,12 @@ impl Profile {
             if let Some((SplitRule::Cache, located)) = &replay.split {
                 add("cache of [[replay]]", &located.text);
             }
+        }
+        for router in &self.routers {
+            router.config.iter().for_each(|path| add("config of [[router]]", path));
+            let groups = router.group.iter().flat_map(|group| &group.routes);
+            let files = router.routes.iter().chain(groups).filter_map(Routes::file);
+            files.for_each(|path| add("routes of [[router]]", path));
         }
         for tls in self.hosts.iter().filter_map(|group| group.tls.as_ref()) {
             files_of_tls(tls, &mut add);

@@ -22,6 +22,17 @@ impl Located {
     pub fn host_group(&self) -> Option<&str> {
         self.text.strip_prefix("host:")
     }
+
+    /// The name of the router or of its group, `ROUTER/GROUP`, if the text is `routes:NAME` or
+    /// `routes:NAME#HOST`; and the number of the host in each route, from 1.
+    pub fn routes(&self) -> Option<(&str, u64)> {
+        let name = self.text.strip_prefix("routes:")?;
+        let numbered = name.rsplit_once('#').and_then(|(name, host)| {
+            let host = host.parse().ok().filter(|host| *host > 0)?;
+            Some((name, host))
+        });
+        Some(numbered.unwrap_or((name, 1)))
+    }
 }
 
 /// Equality ignores the position.
@@ -243,7 +254,7 @@ impl Emit for Tcp {
 }
 
 impl Pool {
-    /// The group of hosts that the clients are: `host:NAME`.
+    /// The group of hosts that the clients or servers are: `host:NAME`.
     pub fn hosts(&self) -> Option<(&str, &Located)> {
         self.addresses.iter().find_map(|one| Some((one.host_group()?, one)))
     }

@@ -19,6 +19,7 @@ mod replay;
 mod routers;
 mod source;
 mod stage;
+mod topology;
 
 pub use after::{After, Part};
 pub use attacks::*;
@@ -32,7 +33,8 @@ pub use replay::*;
 pub use routers::*;
 pub use source::{
     Arrival, Attack, Begin, Conversations, Data, FieldRef, Files, Flows, Format, HostGroup,
-    Interface, Network, Pool, PortPair, Replay, Router, Stream, Target, Template, Tls, Vary,
-    schema, short, value_of,
+    Interface, Network, Pool, PortPair, Replay, Router, RouterGroup, RouterStep, Stream, Target,
+    Template, Tls, Vary, schema, short, value_of,
 };
 pub use stage::Stage;
+pub use topology::*;

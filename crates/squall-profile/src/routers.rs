@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Value as Json, json};
 
-use crate::Router;
+use crate::{Router, RouterGroup, RouterStep, source::ROUTES_GROUP};
 
 /// A neighbor of BGP, and the number of its autonomous system; `None`: the router's own (iBGP).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,17 +13,70 @@ pub struct BgpNeighbor {
     pub asn: Option<u32>,
 }
 
-/// Routes with consecutive prefixes.
+/// Routes that a router announces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Routes {
+    /// Consecutive prefixes: the address of the first, and the length of each in bits.
+    Range { first: IpAddr, length: u8, count: u32 },
+    /// Different prefixes with the lengths of a real table.
+    Random { is_ipv6: bool, count: u32 },
+    /// The routes of one peer in an MRT file (RFC 6396), by default of the one with most; at most
+    /// `most` of them.
+    Mrt { path: String, peer: Option<u16>, most: Option<u32> },
+    /// A file with a prefix in each line.
+    File { path: String },
+}
+
+impl Routes {
+    /// Number of routes; `None`: the file decides.
+    pub fn count(&self) -> Option<u32> {
+        match self {
+            Self::Range { count, .. } | Self::Random { count, .. } => Some(*count),
+            Self::Mrt { .. } | Self::File { .. } => None,
+        }
+    }
+
+    /// The file that has the routes.
+    pub fn file(&self) -> Option<&str> {
+        match self {
+            Self::Mrt { path, .. } | Self::File { path } => Some(path),
+            Self::Range { .. } | Self::Random { .. } => None,
+        }
+    }
+}
+
+/// `ORIGIN` of BGP's routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Routes {
-    /// Address of the first prefix.
-    pub first: IpAddr,
-    /// Length of each prefix, bits.
-    pub length: u8,
-    pub count: u32,
+pub enum RouteOrigin {
+    Igp,
+    Egp,
+    Incomplete,
+}
+
+/// The effect of a step on a router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouterAction {
+    Withdraw,
+    Announce,
+    /// Sessions.
+    Down,
+    Up,
+    /// The daemon.
+    Restart,
+    /// Routes of the neighbors.
+    Refresh,
+    /// The link drops all frames of the router, or no longer.
+    Silent,
+    Talk,
 }
 
 impl Router {
+    /// Names of the groups of routes, in order: that of the key `routes` is first.
+    pub fn group_names(&self) -> Vec<&str> {
+        let own = (!self.routes.is_empty()).then_some(ROUTES_GROUP);
+        own.into_iter().chain(self.group.iter().map(|group| group.name.as_str())).collect()
+    }
+
     /// The JSON of the schema; `port` maps an index to a name.
     pub(crate) fn to_value<'a>(&self, port: impl Fn(usize) -> Option<&'a str>) -> Json {
         let area = |area: Option<Ipv4Addr>| area.map(|area| json!(area.to_string()));
@@ -47,6 +100,51 @@ impl Router {
     }
 }
 
+impl RouterGroup {
+    pub(crate) fn to_value(&self) -> Json {
+        let texts = |texts: Vec<String>| Some(json!(texts));
+        self.written(|key| match key {
+            "routes" => texts(self.routes.iter().map(routes).collect()),
+            "communities" => {
+                let all = self.communities.as_ref()?;
+                texts(all.iter().map(|(high, low)| format!("{high}:{low}")).collect())
+            }
+            "as_path" => {
+                let numbers: Vec<String> = self.as_path.iter().map(u32::to_string).collect();
+                (!numbers.is_empty()).then(|| json!(numbers.join(" ")))
+            }
+            "next_hop" => self.next_hop.map(|address| json!(address.to_string())),
+            "flap" => self.flap.map(|rate| json!(format!("{rate} routes/s"))),
+            _ => None,
+        })
+    }
+
+    /// Whether it has routes of the IP version of `address`.
+    pub(crate) fn has_routes_of(&self, address: IpAddr) -> bool {
+        self.routes.iter().any(|routes| match routes {
+            Routes::Range { first, .. } => first.is_ipv4() == address.is_ipv4(),
+            Routes::Random { is_ipv6, .. } => *is_ipv6 == address.is_ipv6(),
+            // The file is not read yet.
+            Routes::Mrt { .. } | Routes::File { .. } => true,
+        })
+    }
+}
+
+impl RouterStep {
+    pub(crate) fn to_value(&self) -> Json {
+        self.written(|key| match key {
+            "neighbor" => self.neighbor.map(|address| json!(address.to_string())),
+            _ => None,
+        })
+    }
+}
+
+/// The neighbors, as a hint.
+pub(crate) fn known_neighbors(neighbors: &[BgpNeighbor]) -> String {
+    let found: Vec<_> = neighbors.iter().map(|one| one.address.to_string()).collect();
+    format!("known: {}", found.join(", "))
+}
+
 fn neighbor(neighbor: &BgpNeighbor) -> String {
     match neighbor.asn {
         Some(asn) => format!("{} as {asn}", neighbor.address),
@@ -55,9 +153,16 @@ fn neighbor(neighbor: &BgpNeighbor) -> String {
 }
 
 fn routes(routes: &Routes) -> String {
-    let Routes { first, length, count } = routes;
-    match count {
-        1 => format!("{first}/{length}"),
-        _ => format!("{first}/{length} x {count}"),
+    match routes {
+        Routes::Range { first, length, count: 1 } => format!("{first}/{length}"),
+        Routes::Range { first, length, count } => format!("{first}/{length} x {count}"),
+        Routes::Random { is_ipv6: false, count } => format!("random x {count}"),
+        Routes::Random { is_ipv6: true, count } => format!("random6 x {count}"),
+        Routes::Mrt { path, peer, most } => {
+            let peer = peer.map(|peer| format!("#{peer}")).unwrap_or_default();
+            let most = most.map(|most| format!(" x {most}")).unwrap_or_default();
+            format!("mrt:{path}{peer}{most}")
+        }
+        Routes::File { path } => format!("file:{path}"),
     }
 }

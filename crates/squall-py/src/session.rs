@@ -102,6 +102,13 @@ impl Run {
         self.control(py, stream, |run| run.resume(stream))
     }
 
+    /// Carries out an order of a router: the table of a step, as JSON.
+    fn order(&self, py: Python<'_>, router: &str, order: &str) -> PyResult<()> {
+        let table: serde_json::Value =
+            serde_json::from_str(order).map_err(|error| wrong(order, error))?;
+        self.with(py, |s| s.run.order(router, &table))?.map_err(to_py)
+    }
+
     fn change(&self, py: Python<'_>, profile: &Profile) -> PyResult<()> {
         let new = profile.0.clone();
         self.with(py, |s| {

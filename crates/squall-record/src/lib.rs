@@ -17,6 +17,7 @@ mod ports;
 pub mod received;
 mod replays;
 mod routers;
+mod routes;
 pub mod sample;
 mod sources;
 mod streams;
@@ -211,6 +212,7 @@ impl Record<'_> {
     fn notes(&self, streams: &[StreamReport]) -> Vec<String> {
         let mut notes = self.plan.notes.clone();
         let Some(end) = &self.end else { return notes };
+        notes.extend(routers::notes(self.plan, &self.daemons));
         notes.extend(never_started(self.plan, streams));
         notes.extend(self.came_back(streams));
         let early = self.counted.early().filter(|(_, _, by)| *by <= READING_NS);

@@ -1,9 +1,16 @@
 //! The section of the report for routers.
 
+use std::collections::BTreeMap;
+
 use squall_engine::RouterStats;
 use squall_plan::Plan;
-use squall_report::report::routers::{RouterProtocolReport, RouterReport};
-use squall_router::{DaemonState, ProtocolState};
+use squall_report::report::routers::{
+    ExpectedRoutesReport, RouterGroupReport, RouterProtocolReport, RouterReport, RouterStepReport,
+};
+use squall_router::{DaemonState, GroupCount, ProtocolState, RouteGroup, StepState};
+
+/// Lateness of a step that is worth a note, seconds.
+const LATE_S: f64 = 0.1;
 
 /// One entry for each router on ports of this node. `daemons` have the numbers of their routers.
 pub(crate) fn report(
@@ -14,8 +21,20 @@ pub(crate) fn report(
     let mut all: Vec<_> = links.iter().collect();
     all.sort_by_key(|link| link.router);
     let of = |link: &RouterStats| {
-        let state = daemons.iter().find(|(router, _)| *router == link.router);
-        one(plan, link, state.map(|(_, state)| state))
+        let state = |number: usize| {
+            let of = daemons.iter().find(|(router, _)| *router == number);
+            of.map(|(_, state)| state)
+        };
+        let expect = plan.routers[link.router].expect.as_ref();
+        let expected = expect.map(|expect| {
+            let other = &plan.routers[expect.router];
+            let group = expect.group.as_deref();
+            let counts = state(expect.router).map_or(&[][..], |state| &state.groups);
+            let announced = announced(&other.settings.groups, group, counts);
+            let protocols = state(link.router).map_or(&[][..], |state| &state.protocols);
+            compared((&other.name, group), announced, protocols)
+        });
+        RouterReport { expected, ..one(plan, link, state(link.router)) }
     };
     all.into_iter().map(of).collect()
 }
@@ -45,14 +64,159 @@ fn one(plan: &Plan, link: &RouterStats, state: Option<&DaemonState>) -> RouterRe
         name: router.name.clone(),
         port: plan.ports[router.port].name.clone(),
         daemon: "BIRD".into(),
-        routes: router.settings.routes.iter().map(|range| u64::from(range.count)).sum(),
+        routes: router.settings.routes(),
         sent: link.sent,
         received: link.received,
         dropped: link.dropped,
         protocols: protocols.collect(),
         downs: state.map_or(0, |state| state.downs),
+        groups: state.into_iter().flat_map(|state| state.groups.iter().map(group)).collect(),
+        steps: state.into_iter().flat_map(|state| state.steps.iter().map(step)).collect(),
+        more_steps: state.map_or(0, |state| state.all_steps - state.steps.len() as u64),
+        expected: None,
         failed: failed.or_else(|| link.error.clone()),
         cpu_s: state.map_or(0.0, |state| state.cpu.as_secs_f64()),
         memory: state.map_or(0, |state| state.memory),
+    }
+}
+
+/// Number of expected routes: the routes that the other router announces now, or would announce if
+/// its daemon is on another node.
+fn announced(groups: &[RouteGroup], group: Option<&str>, counts: &[GroupCount]) -> u64 {
+    let is_wanted = |name: &str| group.is_none_or(|group| group == name);
+    let all: u64 = groups.iter().filter(|of| is_wanted(&of.name)).map(RouteGroup::len).sum();
+    let counts = counts.iter();
+    let withdrawn: u64 = counts.filter(|of| is_wanted(&of.name)).map(|of| of.withdrawn).sum();
+    all.saturating_sub(withdrawn)
+}
+
+/// Compares the expected routes with those learnt by the protocol with most of them: several
+/// protocols may learn the same ones.
+fn compared(
+    (router, group): (&str, Option<&str>),
+    routes: u64,
+    protocols: &[ProtocolState],
+) -> ExpectedRoutesReport {
+    let mut kinds = BTreeMap::<&str, u64>::new();
+    for protocol in protocols {
+        *kinds.entry(protocol.kind.as_str()).or_default() += protocol.imported;
+    }
+    let learnt = kinds.into_values().max().unwrap_or(0);
+    ExpectedRoutesReport {
+        router: router.to_owned(),
+        group: group.map(str::to_owned),
+        routes,
+        missing: routes.saturating_sub(learnt),
+        extra: learnt.saturating_sub(routes),
+    }
+}
+
+fn group(count: &GroupCount) -> RouterGroupReport {
+    let GroupCount { name, routes, withdrawn, flaps } = count.clone();
+    RouterGroupReport { name, routes, withdrawn, flaps }
+}
+
+fn step(of: &StepState) -> RouterStepReport {
+    let order = &of.due.order;
+    RouterStepReport {
+        action: order.action().into(),
+        group: order.group().map(str::to_owned),
+        neighbor: order.neighbor().map(|address| address.to_string()),
+        by: if of.due.is_live { "order" } else { "profile" }.into(),
+        due_s: of.due.at.as_secs_f64(),
+        begun_s: of.begun.as_secs_f64(),
+        acknowledged_s: of.acknowledged.map(|time| time.as_secs_f64()),
+        routes: of.routes,
+        first_sent_s: of.sent.map(|(first, _)| first.as_secs_f64()),
+        last_sent_s: of.sent.map(|(_, last)| last.as_secs_f64()),
+        error: of.error.clone(),
+    }
+}
+
+/// A note for each router whose steps were late.
+pub(crate) fn notes(plan: &Plan, daemons: &[(usize, DaemonState)]) -> Vec<String> {
+    let late = |state: &DaemonState| {
+        let steps = state.steps.iter().filter(|step| !step.due.is_live);
+        let by = steps.map(|step| step.begun.as_secs_f64() - step.due.at.as_secs_f64());
+        let late: Vec<f64> = by.filter(|by| *by > LATE_S).collect();
+        (late.len(), late.into_iter().fold(0.0, f64::max))
+    };
+    let note = |(number, state): &(usize, DaemonState)| {
+        let (steps, most) = late(state);
+        let name = &plan.routers[*number].name;
+        (steps > 0).then(|| {
+            format!("router {name:?}: {steps} steps were late, by up to {:.0} ms", most * 1e3)
+        })
+    };
+    daemons.iter().filter_map(note).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_router::{Due, GroupAttributes, GroupPart, Prefixes, RouteRange, RouterOrder};
+    use squall_units::Nanos;
+
+    use super::*;
+
+    #[test]
+    fn learnt_routes_are_compared_by_the_protocol_with_most() {
+        let group = |name: &str, count| RouteGroup {
+            name: name.into(),
+            attributes: GroupAttributes::default(),
+            prefixes: vec![Prefixes::Range(RouteRange {
+                first: [10, 0, 0, 0].into(),
+                length: 24,
+                count,
+            })],
+            flap: None,
+            single: false,
+        };
+        let groups = [group("routes", 100), group("edge", 20)];
+        let count = |name: &str, routes, withdrawn| GroupCount {
+            name: name.into(),
+            routes,
+            withdrawn,
+            flaps: 0,
+        };
+        let counts = [count("routes", 100, 7), count("edge", 20, 5)];
+        assert_eq!(announced(&groups, Some("edge"), &counts), 15);
+        assert_eq!(announced(&groups, None, &counts), 108);
+        assert_eq!(announced(&groups, Some("edge"), &[]), 20);
+        let protocol = |kind: &str, imported| ProtocolState {
+            kind: kind.into(),
+            imported,
+            ..ProtocolState::default()
+        };
+        let protocols = [protocol("BGP", 6), protocol("BGP", 5), protocol("OSPF", 9)];
+        let found = compared(("r2", Some("edge")), 15, &protocols);
+        assert_eq!((found.routes, found.missing, found.extra), (15, 4, 0));
+        assert_eq!((found.router.as_str(), found.group.as_deref()), ("r2", Some("edge")));
+        let found = compared(("r2", None), 10, &protocols);
+        assert_eq!((found.missing, found.extra), (0, 1));
+        assert_eq!(compared(("r2", None), 10, &[]).missing, 10);
+    }
+
+    #[test]
+    fn a_step_has_its_times_and_who_ordered_it() {
+        let part = GroupPart { group: Some("edge".into()), count: Some(2) };
+        let due = Due {
+            at: Nanos::SECOND,
+            order: RouterOrder::Withdraw(part),
+            duration: None,
+            is_live: true,
+        };
+        let state = StepState {
+            due,
+            begun: Nanos(1_200_000_000),
+            acknowledged: None,
+            routes: 2,
+            sent: Some((Nanos(1_300_000_000), Nanos(1_400_000_000))),
+            error: None,
+        };
+        let found = step(&state);
+        let names = (&*found.action, found.group.as_deref(), found.neighbor, &*found.by);
+        assert_eq!(names, ("withdraw", Some("edge"), None, "order"));
+        assert_eq!((found.due_s, found.begun_s, found.acknowledged_s), (1.0, 1.2, None));
+        assert_eq!((found.first_sent_s, found.last_sent_s), (Some(1.3), Some(1.4)));
     }
 }

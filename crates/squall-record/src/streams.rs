@@ -47,7 +47,10 @@ impl Record<'_> {
             asked_pps: planned.and_then(|s| s.mean_rate_within(span)),
             not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
             departure_error_ns: distribution(&t.departure_error),
-            rx: (known && listening && self.is_known(i)).then(|| self.received(i)),
+            rx: (known && listening && self.is_known(i)).then(|| {
+                let routes = self.routes(i).map(|routes| Box::new(routes.report(plan)));
+                StreamRx { routes, ..self.received(i) }
+            }),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::report::{
     Asked, CaptureReport, Contention, Cpu, Distribution, EndedBy, Host, KnownBy, PartReport,
     Patterns, ReasonCode, ReceivedFlowsReport, ReceivedSourceReport, ReceiverRx, ReplayEdits,
     ReplayFlows, ReplayRead, ReplayReport, ReplayShare, Report, RestReport, StreamReport, StreamRx,
-    Verdict, VerdictStatus, attack::AttackReport,
+    Verdict, VerdictStatus, attack::AttackReport, routes::RoutesReport,
 };
 
 /// Why reports cannot be merged.
@@ -354,6 +354,7 @@ impl Merge for StreamRx {
     fn merge(&mut self, other: &Self) {
         let received = self.packets > 0;
         self.merge_arrived(other);
+        self.routes = RoutesReport::merged(self.routes.take(), other.routes.as_deref());
         if other.known_by == KnownBy::Mark {
             self.known_by = KnownBy::Mark;
         }
@@ -419,7 +420,7 @@ fn shares(all: &mut Vec<ReplayShare>, others: &[ReplayShare]) {
 /// Each part reads and solves all rules; only attacks are divided between parts.
 impl Merge for AttackReport {
     fn merge(&mut self, other: &Self) {
-        merge!(self, other; attacks, near_misses, unseen, left_out, frames, octets);
+        merge!(self, other; attacks, near_misses, unseen, left_out, unsent, frames, octets);
         self.duration_s = self.duration_s.max(other.duration_s);
         if self.passage.is_none() {
             self.passage.clone_from(&other.passage);

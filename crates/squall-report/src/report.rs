@@ -5,6 +5,7 @@ pub mod fail_if;
 pub mod flows;
 pub mod hosts;
 pub mod routers;
+pub mod routes;
 pub mod source;
 
 use std::{collections::BTreeMap, fmt};
@@ -866,6 +867,10 @@ pub struct StreamRx {
     /// Figures for each port, if more than one received the stream (multicast, flooding).
     #[serde(default)]
     pub receivers: Vec<ReceiverRx>,
+    /// Figures of the routes to which the stream goes, after the end of the run; `null`: it goes to
+    /// none.
+    #[serde(default)]
+    pub routes: Option<Box<routes::RoutesReport>>,
 }
 
 impl StreamRx {

@@ -92,6 +92,16 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
             verdict.add_reason(ReasonCode::NotDone, text, not_begun_hint("no_host").unwrap_or(""));
         }
     }
+    for attack in report.attacks.iter().filter(|_| !stopped) {
+        let all = attack.attacks + attack.near_misses;
+        if all > 0 && attack.unsent.get(NO_HOST) == Some(&all) {
+            let text = format!(
+                "attack {:?}: none of {all} attacks was sent: no host had an address",
+                attack.name
+            );
+            verdict.add_reason(ReasonCode::NotDone, text, not_begun_hint(NO_HOST).unwrap_or(""));
+        }
+    }
     for (name, seconds) in facts.stretched.iter().filter(|(_, seconds)| *seconds > behind(duration))
     {
         let text =
@@ -220,6 +230,16 @@ fn judge_router(router: &RouterReport, stopped: bool, verdict: &mut Verdict) {
         verdict.add_reason(ReasonCode::NotDone, text, "check its configuration");
         return;
     }
+    let mut failed = router.steps.iter().filter_map(|step| Some((step, step.error.as_ref()?)));
+    if let Some((step, why)) = failed.next() {
+        let mut text =
+            format!("router {name:?}: {} at {:.1} s failed: {why}", step.action, step.due_s);
+        let more = failed.count();
+        if more > 0 {
+            text += &format!(", and {more} more");
+        }
+        verdict.add_reason(ReasonCode::NotDone, text, "");
+    }
     // Each reply has the memory, also that of a daemon without protocols.
     if protocols.is_empty() && router.memory == 0 && !stopped {
         let text = format!("router {name:?}: {daemon} never reported its states");
@@ -267,11 +287,13 @@ fn judge_link(link: &LinkReport, verdict: &mut Verdict) {
     }
 }
 
-/// Reason of frames and flows for which no host had an address and the MAC address of its gateway.
+/// Reasons of frames and flows for which no host had an address and the MAC address of its gateway,
+/// and of frames whose host has lost its address.
 const NO_HOST: &str = "no_host";
+const ADDRESS_LOST: &str = "address_lost";
 
 fn without_host(not_sent: &BTreeMap<String, u64>) -> u64 {
-    not_sent.get(NO_HOST).copied().unwrap_or(0)
+    [NO_HOST, ADDRESS_LOST].iter().filter_map(|reason| not_sent.get(*reason)).sum()
 }
 
 fn nothing_sent(report: &Report) -> bool {
@@ -344,7 +366,8 @@ fn judge_source(
     let mut reported = false;
     // The state of the hosts is a result of the run, not a fault of the generator, unless it left
     // nothing of the work; that is judged for each stream.
-    let excused = |reason: &str| reason == NO_HOST && (source.sent > 0 || !flows);
+    let excused =
+        |reason: &str| reason == ADDRESS_LOST || reason == NO_HOST && (source.sent > 0 || !flows);
     let counted = source.not_sent.iter().filter(|(reason, _)| !excused(reason));
     for (code, reasons) in missed(counted, limit) {
         let missing: u64 = reasons.iter().map(|r| r.1).sum();
@@ -540,7 +563,7 @@ fn failed_hint(reason: &str) -> &'static str {
         "refused" => "start the servers (nothing listens on that port)",
         "connect_timeout" => "check the route back to the clients (no answer arrived)",
         "unreachable" => "check the gateway and the routes of routers (a router has no route)",
-        "address_lost" => "check the server of the hosts (their leases ended during the run)",
+        ADDRESS_LOST => "check the server of the hosts (their leases ended during the run)",
         "unfinished" | "aborted" => {
             "look at protocol_errors (the server's answers differ from the flow program; \
              closed_early: it closes connections before the last request, so try fewer --requests)"
@@ -801,6 +824,18 @@ mod tests {
         let silent = judged(RouterReport::default(), done);
         assert_eq!(silent.as_deref(), Some("router \"r1\": BIRD never reported its states"));
         assert_eq!(judged(RouterReport::default(), EndedBy::Running), None);
+        let failing = crate::report::routers::RouterStepReport {
+            action: "restart".into(),
+            due_s: 2.0,
+            error: Some("no reply".into()),
+            ..Default::default()
+        };
+        let failing =
+            RouterReport { memory: 1 << 20, steps: vec![failing], ..RouterReport::default() };
+        assert_eq!(
+            judged(failing, EndedBy::Running).as_deref(),
+            Some("router \"r1\": restart at 2.0 s failed: no reply")
+        );
         let without = RouterReport { memory: 1 << 20, ..RouterReport::default() };
         assert_eq!(judged(without, done), None);
     }
@@ -1086,6 +1121,7 @@ mod tests {
             ..paced(&[("no_host", 90_000)])
         };
         assert!(verdict(flows).valid);
+        assert!(verdict(paced(&[("address_lost", 90_000)])).valid);
         let stream = |sent| StreamReport {
             name: "web".into(),
             tx_packets: sent,
@@ -1101,6 +1137,20 @@ mod tests {
         assert_eq!((reasons.len(), reasons[0].code), (1, ReasonCode::NotDone), "{reasons:?}");
         assert!(reasons[0].text.starts_with("stream \"web\": none of 7 frames"), "{reasons:?}");
         assert!(streams(EndedBy::Stopped, &[stream(0)]).is_empty(), "hosts still had time");
+        let attacks = |unsent| {
+            let attack = crate::report::attack::AttackReport {
+                name: "scan".into(),
+                attacks: 5,
+                unsent: [("no_host".to_owned(), unsent)].into(),
+                ..Default::default()
+            };
+            let report = Report { duration_s: 10.0, attacks: vec![attack], ..Report::default() };
+            judge(&report, &facts(EndedBy::Duration)).reasons
+        };
+        assert!(attacks(4).is_empty());
+        let reasons = attacks(5);
+        assert_eq!((reasons.len(), reasons[0].code), (1, ReasonCode::NotDone), "{reasons:?}");
+        assert!(reasons[0].text.starts_with("attack \"scan\": none of 5 attacks"), "{reasons:?}");
     }
 
     #[test]

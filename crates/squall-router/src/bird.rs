@@ -2,20 +2,27 @@
 //!
 //! Source: BIRD 2.0 User's Guide, chapters 3 (configuration) and 4 (remote control).
 
+pub mod forwarding;
+
 use std::fmt::Write as _;
 
 use squall_units::Nanos;
 
-use crate::{Bgp, ProtocolState, RouterSettings};
+use crate::{Bgp, GroupAttributes, Origin, ProtocolState, RouteGroup, RouterSettings};
 
 /// Asks for the states of all protocols.
 pub const SHOW: &str = "show protocols all\n";
 /// The interface of the router in its network namespace.
 pub const INTERFACE: &str = "eth0";
+/// The kernel's table in the router's namespace that has the routes of groups with single routes.
+/// The metric of a route is the number of its group ([`metric`]).
+pub const TABLE: u32 = 100;
+/// The families of routes: the ends of names of protocols, BIRD's name, and whether it is IPv4.
+pub(crate) const FAMILIES: [(&str, &str, bool); 2] = [("4", "ipv4", true), ("6", "ipv6", false)];
 
 /// The text of a configuration file for `settings`: their own one, if they have any. The daemon
-/// announces only static routes, and keeps those that it learns in its tables: the kernel of its
-/// namespace forwards nothing.
+/// announces only the routes of its groups, and keeps those that it learns in its tables: the
+/// kernel of its namespace forwards nothing.
 pub fn configuration(settings: &RouterSettings) -> String {
     match &settings.configuration {
         Some(text) => text.clone(),
@@ -36,7 +43,6 @@ fn generate(settings: &RouterSettings) -> String {
              3; }}; }}"
         ));
     }
-    let exports = exports(settings);
     for (number, neighbor) in settings.bgp.iter().flat_map(|bgp| bgp.neighbors.iter().enumerate()) {
         let Some(bgp) = &settings.bgp else { break };
         let family = if neighbor.address.is_ipv4() { "ipv4" } else { "ipv6" };
@@ -52,17 +58,27 @@ fn generate(settings: &RouterSettings) -> String {
         if settings.bfd.is_some() {
             line("  bfd on;");
         }
-        line(&format!("  {family} {{ import all; export {exports}; next hop self; }};"));
+        if settings.graceful_restart {
+            line("  graceful restart on;");
+        }
+        // With this option, next hops that a filter sets are ignored.
+        let is_own = settings.groups.iter().all(|group| group.attributes.next_hop.is_none());
+        let next_hop = if is_own { " next hop self;" } else { "" };
+        let exports = exports(settings, bgp, neighbor.address.is_ipv4());
+        line(&format!("  {family} {{ import all; export {exports};{next_hop} }};"));
         line("}");
     }
-    let static_only = "export where source = RTS_STATIC";
+    let own_only = format!("export where {}", is_announced(settings));
     for (version, name, family, area) in
         [("v2", "ospf4", "ipv4", settings.ospf), ("v3", "ospf6", "ipv6", settings.ospf3)]
     {
         let Some(area) = area else { continue };
         let bfd = if settings.bfd.is_some() { " bfd on;" } else { "" };
         line(&format!("protocol ospf {version} {name} {{"));
-        line(&format!("  {family} {{ import all; {static_only}; }};"));
+        if settings.graceful_restart {
+            line("  graceful restart on;");
+        }
+        line(&format!("  {family} {{ import all; {own_only}; }};"));
         line(&format!(
             "  area {area} {{ interface \"{INTERFACE}\" {{ type broadcast; hello {}; dead {};{bfd} \
              }}; }};",
@@ -77,43 +93,108 @@ fn generate(settings: &RouterSettings) -> String {
         if wanted {
             let update = seconds(settings.rip_update);
             line(&format!("protocol {kind} {name} {{"));
-            line(&format!("  {family} {{ import all; {static_only}; }};"));
+            line(&format!("  {family} {{ import all; {own_only}; }};"));
             line(&format!("  interface \"{INTERFACE}\" {{ update time {update}; }};"));
             line("}");
         }
     }
-    for (name, family, is_ipv4) in [("static4", "ipv4", true), ("static6", "ipv6", false)] {
-        let mut ranges =
-            settings.routes.iter().filter(|range| range.first.is_ipv4() == is_ipv4).peekable();
-        if ranges.peek().is_none() {
-            continue;
+    if settings.groups.iter().any(RouteGroup::is_in_kernel) {
+        for (end, family, _) in FAMILIES {
+            // A route here is preferred to one that the device announces, as a static route is. A
+            // full buffer loses messages until the next scan: the default of the kernel holds some
+            // hundred.
+            line(&format!(
+                "protocol kernel kernel{end} {{ kernel table {TABLE}; learn; scan time 60; \
+                 netlink rx buffer 33554432; {family} {{ preference 200; import all; export none; \
+                 }}; }}"
+            ));
         }
-        _ = writeln!(text, "protocol static {name} {{\n  {family};");
-        for range in ranges {
-            for address in range.addresses() {
-                _ = writeln!(text, "  route {address}/{} blackhole;", range.length);
+    }
+    for (number, group) in settings.groups.iter().enumerate().filter(|(_, g)| !g.is_in_kernel()) {
+        for (_, family, is_ipv4) in
+            FAMILIES.into_iter().filter(|family| has_routes(group, family.2))
+        {
+            let name = static_protocol(number, is_ipv4);
+            _ = writeln!(text, "protocol static {name} {{\n  {family};");
+            for prefix in group.prefixes().filter(|one| one.address.is_ipv4() == is_ipv4) {
+                _ = writeln!(text, "  route {prefix} blackhole;");
             }
+            text.push_str("}\n");
         }
-        text.push_str("}\n");
     }
     text
 }
 
-/// The filter of the routes that BGP announces.
-fn exports(settings: &RouterSettings) -> String {
-    let Some(bgp) = &settings.bgp else { return "none".into() };
-    let Bgp { asn, med, prepend, communities, .. } = bgp;
-    let mut steps = String::new();
-    if let Some(med) = med {
-        _ = write!(steps, " bgp_med = {med};");
+/// Name of the static protocol that has the routes of group `number` of one family.
+pub(crate) fn static_protocol(number: usize, is_ipv4: bool) -> String {
+    format!("group{}_{}", number + 1, if is_ipv4 { 4 } else { 6 })
+}
+
+/// Metric in the kernel's table of the routes of group `number`.
+pub(crate) fn metric(number: usize) -> usize {
+    number + 1
+}
+
+pub(crate) fn has_routes(group: &RouteGroup, is_ipv4: bool) -> bool {
+    group.prefixes.iter().any(|part| match part {
+        crate::Prefixes::Range(range) => range.count > 0 && range.first.is_ipv4() == is_ipv4,
+        crate::Prefixes::List(list) => list.iter().any(|one| one.address.is_ipv4() == is_ipv4),
+    })
+}
+
+/// The condition for a route of the router's own.
+fn is_announced(settings: &RouterSettings) -> &'static str {
+    match settings.groups.iter().any(RouteGroup::is_in_kernel) {
+        true => "source = RTS_STATIC || source = RTS_INHERIT",
+        false => "source = RTS_STATIC",
     }
-    for _ in 0..*prepend {
-        _ = write!(steps, " bgp_path.prepend({asn});");
+}
+
+/// The filter of the routes that BGP announces to a neighbor of one family. Attributes are those of
+/// the group, which a route's protocol or its metric in the kernel's table shows.
+fn exports(settings: &RouterSettings, bgp: &Bgp, is_ipv4: bool) -> String {
+    let mut text = String::from("filter {");
+    for (number, group) in settings.groups.iter().enumerate() {
+        let set = attributes(&group.attributes, bgp.asn, is_ipv4);
+        if set.is_empty() || !has_routes(group, is_ipv4) {
+            continue;
+        }
+        let of_group = if group.is_in_kernel() {
+            format!("source = RTS_INHERIT && krt_metric = {}", metric(number))
+        } else {
+            format!("proto = \"{}\"", static_protocol(number, is_ipv4))
+        };
+        _ = write!(text, " if {of_group} then {{{set} accept; }}");
+    }
+    _ = write!(text, " if {} then accept; reject; }}", is_announced(settings));
+    text
+}
+
+/// Assignments of a filter.
+fn attributes(attributes: &GroupAttributes, asn: u32, is_ipv4: bool) -> String {
+    let GroupAttributes { med, prepend, communities, as_path, origin, next_hop } = attributes;
+    let mut text = String::new();
+    if let Some(med) = med {
+        _ = write!(text, " bgp_med = {med};");
+    }
+    for number in as_path.iter().rev().chain((0..*prepend).map(|_| &asn)) {
+        _ = write!(text, " bgp_path.prepend({number});");
     }
     for (high, low) in communities {
-        _ = write!(steps, " bgp_community.add(({high},{low}));");
+        _ = write!(text, " bgp_community.add(({high},{low}));");
     }
-    format!("filter {{ if source != RTS_STATIC then reject;{steps} accept; }}")
+    if let Some(origin) = origin {
+        let word = match origin {
+            Origin::Igp => "ORIGIN_IGP",
+            Origin::Egp => "ORIGIN_EGP",
+            Origin::Incomplete => "ORIGIN_INCOMPLETE",
+        };
+        _ = write!(text, " bgp_origin = {word};");
+    }
+    if let Some(next_hop) = next_hop.filter(|address| address.is_ipv4() == is_ipv4) {
+        _ = write!(text, " bgp_next_hop = {next_hop};");
+    }
+    text
 }
 
 fn seconds(time: Nanos) -> u64 {
@@ -125,7 +206,7 @@ fn milliseconds(time: Nanos) -> u64 {
 }
 
 /// A text in BIRD's quotes, which know no escapes.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     text.chars().filter(|c| *c != '"' && !c.is_control()).collect()
 }
 
@@ -142,6 +223,26 @@ pub fn reply(text: &str) -> Option<usize> {
         }
     }
     None
+}
+
+/// Why the daemon did not carry out a command, from its reply; `None`: it did. Codes of errors are
+/// 8000 and above.
+pub fn refusal(reply: &str) -> Option<String> {
+    let error = |line: &&str| {
+        let code = line.get(..4).filter(|code| code.bytes().all(|c| c.is_ascii_digit()));
+        code.is_some_and(|code| code >= "8000")
+    };
+    reply.lines().find(error).map(|line| line.get(5..).unwrap_or_default().trim().to_owned())
+}
+
+/// Number of routes that the protocols in a reply to `show protocols all NAME` have imported.
+pub fn imported(reply: &str) -> u64 {
+    let routes = |line: &str| {
+        let (key, value) = line.trim().split_once(':')?;
+        let part = value.split(',').find(|part| part.trim().ends_with("imported"))?;
+        (key == "Routes").then(|| part.trim().split(' ').next()?.parse::<u64>().ok())?
+    };
+    reply.lines().filter_map(routes).sum()
 }
 
 /// The states of the routing protocols in a reply to [`SHOW`].
@@ -194,4 +295,4 @@ pub fn protocols(reply: &str) -> Vec<ProtocolState> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -144,6 +144,8 @@ pub enum Action {
     /// Set the load of a template (`None`: all templates).
     Load(Option<String>, Amount),
     Become(Box<Profile>),
+    /// Carry out an order of this router.
+    Order(String, serde_json::Value),
 }
 
 /// The result of a job, or the reason for its failure.
@@ -482,6 +484,7 @@ impl Job for Here {
                 self.driven.with(|run| run.set_load(which.as_deref(), amount))
             }
             Action::Become(profile) => self.driven.with(|run| run.change(*profile)),
+            Action::Order(router, order) => self.driven.with(|run| run.order(&router, &order)),
         }?;
         Ok(())
     }

@@ -2262,6 +2262,27 @@ fn a_run_of_hosts_alone_is_of_that_kind_and_cannot_pause() {
 }
 
 #[test]
+fn an_order_for_a_router_that_a_run_does_not_have_is_refused() {
+    let daemon = Daemon::of("orders");
+    let run = format!("/squall/v1/runs/{}", daemon.run("orders", json!({})));
+    daemon.until(&run, |run| run["state"] == "running");
+    let refused = |order: Value| {
+        let (status, reply) = daemon.json("POST", &format!("{run}/routers"), order);
+        assert!((400..500).contains(&status), "{reply}");
+        reply["error"]["message"].as_str().unwrap_or_default().to_owned()
+    };
+    let unknown = refused(json!({ "router": "r1", "action": "withdraw", "duration": 1.5 }));
+    assert!(unknown.contains("there is no router \"r1\""), "{unknown}");
+    let action = refused(json!({ "router": "r1", "action": "drop" }));
+    assert!(action.contains("is not an action of a router"), "{action}");
+    let count = refused(json!({ "router": "r1", "action": "up", "count": 1 }));
+    assert!(count.contains("count has no effect with action = \"up\""), "{count}");
+    assert_ne!(refused(json!({ "router": "r1", "action": "up", "at": "1 s" })), "");
+    assert_eq!(daemon.json("POST", &format!("{run}/stop"), json!({})).0, 200);
+    daemon.until(&run, |run| run["state"] == "done");
+}
+
+#[test]
 fn a_node_has_pages_of_its_own_hosts() {
     let daemon = Daemon::of("own-hosts");
     // Without addresses, hosts have no other state than that they have started.

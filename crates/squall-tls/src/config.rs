@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig,
-    SignatureScheme, SupportedProtocolVersion,
+    CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct, RootCertStore,
+    ServerConfig, SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion,
     client::{
         Resumption, WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -47,12 +47,81 @@ fn alpn(settings: &TlsSettings) -> Result<Vec<Vec<u8>>, TlsSettingsError> {
     Ok(settings.alpn.iter().map(|name| name.clone().into_bytes()).collect())
 }
 
+/// The algorithms of the settings.
+///
+/// # Errors
+/// A cipher suite or group that the library does not have, or none for the versions.
+fn provider(settings: &TlsSettings) -> Result<Arc<CryptoProvider>, TlsSettingsError> {
+    let mut all = ring::default_provider();
+    // The library prefers AES-256 with SHA-384, where browsers and OpenSSL's servers for TLS 1.3
+    // mostly agree on AES-128. A quarter of a handshake's CPU time would be SHA-384 of the key
+    // schedule, for which the library has no code for AMD's instructions.
+    all.cipher_suites.sort_by_key(|suite| !is_aes_128(*suite));
+    if !settings.ciphers.is_empty() {
+        let name_of = |suite: &SupportedCipherSuite| iana(suite.suite());
+        all.cipher_suites = chosen("ciphers", &settings.ciphers, &all.cipher_suites, name_of)?;
+        for (version, word) in [(&TLS12, "1.2"), (&TLS13, "1.3")] {
+            let is_wanted = versions(&settings.versions).contains(&version);
+            if is_wanted && all.cipher_suites.iter().all(|suite| suite.version() != version) {
+                let text = format!("none of them is for TLS {word}, which is among the versions");
+                return Err(wrong("ciphers")(text));
+            }
+        }
+    }
+    if !settings.groups.is_empty() {
+        all.kx_groups = chosen("groups", &settings.groups, &all.kx_groups, |group| {
+            format!("{:?}", group.name()).to_lowercase()
+        })?;
+    }
+    Ok(Arc::new(all))
+}
+
+fn is_aes_128(suite: SupportedCipherSuite) -> bool {
+    iana(suite.suite()).contains("AES_128")
+}
+
+/// `TLS_AES_128_GCM_SHA256`: the library has other names for suites of TLS 1.3.
+fn iana(suite: CipherSuite) -> String {
+    format!("{suite:?}").replace("TLS13_", "TLS_")
+}
+
+/// The items of `all` with these names, in the order of the names.
+fn chosen<T: Copy>(
+    setting: &'static str,
+    names: &[String],
+    all: &[T],
+    name_of: impl Fn(&T) -> String,
+) -> Result<Vec<T>, TlsSettingsError> {
+    let one = |name: &String| {
+        let found = all.iter().find(|one| plain(&name_of(one)) == plain(name)).copied();
+        found.ok_or_else(|| {
+            let known = all.iter().map(&name_of).collect::<Vec<_>>().join(", ");
+            wrong(setting)(format!("{name:?} is not supported; expected one of {known}"))
+        })
+    };
+    names.iter().map(one).collect()
+}
+
+/// A name without what differs between IANA, OpenSSL and NIST: `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`
+/// and `ECDHE-RSA-AES128-GCM-SHA256`, `secp256r1` and `P-256`.
+fn plain(name: &str) -> String {
+    let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    let name = name.to_ascii_lowercase().replace("with", "");
+    let name = name.strip_prefix("tls").unwrap_or(&name);
+    match name {
+        "p256" | "prime256v1" => "secp256r1".into(),
+        "p384" => "secp384r1".into(),
+        // OpenSSL leaves the hash out, except for suites of TLS 1.3.
+        _ => name.strip_suffix("sha256").filter(|of| of.contains("chacha")).unwrap_or(name).into(),
+    }
+}
+
 /// The configuration of clients, without resumption.
 ///
 /// # Errors
 /// Files without a certificate or key, or a key of another certificate.
 pub fn client_config(settings: &TlsSettings) -> Result<ClientConfig, TlsSettingsError> {
-    let provider = Arc::new(ring::default_provider());
+    let provider = provider(settings)?;
     let alpn = alpn(settings)?;
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&versions(&settings.versions))
@@ -87,7 +156,7 @@ pub fn client_config(settings: &TlsSettings) -> Result<ClientConfig, TlsSettings
 /// # Errors
 /// As for [`client_config`].
 pub fn server_config(settings: &TlsSettings) -> Result<ServerConfig, TlsSettingsError> {
-    let provider = Arc::new(ring::default_provider());
+    let provider = provider(settings)?;
     let alpn = alpn(settings)?;
     let (chain, key) = match &settings.certificate {
         Some((chain, key)) => (
@@ -261,5 +330,52 @@ impl ServerCertVerifier for AnyName {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn suites(ciphers: &[&str], versions: &[TlsVersion]) -> Result<Vec<String>, String> {
+        let ciphers = ciphers.iter().map(ToString::to_string).collect();
+        let settings = TlsSettings { ciphers, versions: versions.into(), ..TlsSettings::default() };
+        let all = provider(&settings).map_err(|error| error.to_string())?;
+        Ok(all.cipher_suites.iter().map(|suite| iana(suite.suite())).collect())
+    }
+
+    #[test]
+    fn ciphers_are_those_of_the_settings_in_their_order() {
+        use TlsVersion::{Tls12, Tls13};
+        let both = [Tls12, Tls13];
+        let of_openssl = ["ECDHE-RSA-CHACHA20-POLY1305", "TLS_AES_256_GCM_SHA384"];
+        let expected = ["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_AES_256_GCM_SHA384"];
+        assert_eq!(suites(&of_openssl, &both).unwrap(), expected);
+        let of_openssl = ["ecdhe-ecdsa-aes128-gcm-sha256"];
+        let expected = ["TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"];
+        assert_eq!(suites(&of_openssl, &[Tls12]).unwrap(), expected);
+        let why = suites(&of_openssl, &both).unwrap_err();
+        assert!(why.contains("none of them is for TLS 1.3"), "{why}");
+        let why = suites(&["RC4-MD5"], &[]).unwrap_err();
+        assert!(why.contains("\"RC4-MD5\"") && why.contains("TLS_AES_128_GCM_SHA256"), "{why}");
+        // AES-128 is first, and nothing is left out.
+        let all = suites(&[], &[]).unwrap();
+        assert_eq!(all[0], "TLS_AES_128_GCM_SHA256");
+        assert_eq!(all.len(), ring::default_provider().cipher_suites.len());
+    }
+
+    #[test]
+    fn groups_have_the_names_of_tls_and_of_nist() {
+        let groups = |groups: &[&str]| {
+            let groups = groups.iter().map(ToString::to_string).collect();
+            let all = provider(&TlsSettings { groups, ..TlsSettings::default() })?;
+            Ok(all.kx_groups.iter().map(|group| group.name()).collect::<Vec<_>>())
+        };
+        use rustls::NamedGroup::{X25519, secp256r1, secp384r1};
+        let found: Result<_, TlsSettingsError> = groups(&["P-384", "secp256r1", "X25519"]);
+        assert_eq!(found.unwrap(), [secp384r1, secp256r1, X25519]);
+        let why = groups(&["ffdhe2048"]).unwrap_err();
+        assert_eq!(why.setting, "groups");
+        assert!(why.text.contains("x25519, secp256r1, secp384r1"), "{why}");
     }
 }

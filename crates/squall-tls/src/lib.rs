@@ -4,8 +4,12 @@
 
 #[cfg(feature = "rustls")]
 mod config;
+#[cfg(feature = "rustls")]
+mod key_log;
 mod settings;
 
 #[cfg(feature = "rustls")]
 pub use config::{client_config, server_config, server_name};
+#[cfg(feature = "rustls")]
+pub use key_log::KeyLogFile;
 pub use settings::{TlsSettings, TlsSettingsError, TlsVersion};

@@ -24,6 +24,10 @@ pub struct TlsSettings {
     pub resumption: bool,
     /// The highest common version is used. Empty: TLS 1.3.
     pub versions: Vec<TlsVersion>,
+    /// Cipher suites and key exchange groups that are offered or accepted, in order of preference,
+    /// by their names at IANA or OpenSSL. Empty: all of the library.
+    pub ciphers: Vec<String>,
+    pub groups: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -78,6 +78,8 @@ const FOLLOWED: usize = 100_000;
 
 /// The destination of a port without a neighbor, until a client sets another. TRex's default.
 const DEFAULT_DESTINATION: MacAddr = MacAddr([0, 0, 0, 1, 0, 0]);
+/// The driver with which TRex takes UDP ports of VXLAN. It refuses them with other ones.
+const VXLAN_DRIVER: &str = "net_i40e";
 
 /// A port of the server.
 #[derive(Clone, Debug)]
@@ -1475,12 +1477,21 @@ impl Server {
             match (name.as_str(), enabled) {
                 ("vxlan_fs", _) => {
                     let ports = serde_json::from_value(value.clone()).ok();
-                    port.vxlan =
+                    let ports =
                         ports.filter(|ports: &Vec<u16>| !ports.contains(&0)).ok_or_else(|| {
                             let text =
                                 format!("vxlan_fs = {value}: expected UDP ports, 1 to 65535");
                             Refusal::parameters(text)
                         })?;
+                    if !ports.is_empty() && driver(&port.info) != VXLAN_DRIVER {
+                        return Err(Refusal::failed(format!(
+                            "vxlan_fs: port {number} has the driver {}, and this is for \
+                             {VXLAN_DRIVER}\n  try without it: packet groups inside of VXLAN are \
+                             counted on all ports",
+                            driver(&port.info)
+                        )));
+                    }
+                    port.vxlan = ports;
                 }
                 ("promiscuous", Some(on)) => port.promiscuous = on,
                 ("multicast", Some(on)) => port.multicast = on,
@@ -2235,6 +2246,24 @@ pub(crate) mod tests {
         );
         let old = json!({ "name": "STL", "major": 4, "minor": 0 });
         assert!(client.ask("api_sync_v2", old).is_err());
+    }
+
+    #[test]
+    fn ports_of_vxlan_are_refused_with_the_drivers_that_trex_refuses_them_with() {
+        let mut client = Client::new("trex-vxlan", false);
+        client.owned = client.acquire("ann", 1, false).expect("free");
+        let set = |client: &mut Client, ports: Value| {
+            client.ask("set_port_attr", json!({ "port_id": 0, "attr": { "vxlan_fs": ports } }))
+        };
+        let why = set(&mut client, json!([4789])).expect_err("another driver");
+        assert!(why.text.contains("net_ring") && why.text.contains("net_i40e"), "{why:?}");
+        set(&mut client, json!([])).expect("none");
+        let info = &mut client.server.ports[0].info;
+        (info.address, info.driver) = ("dpdk:0000:05:00.0".into(), VXLAN_DRIVER.into());
+        assert!(set(&mut client, json!([0])).is_err());
+        set(&mut client, json!([4789])).expect("its driver");
+        let status = client.ask("get_port_status", json!({ "port_id": 0 })).expect("known");
+        assert_eq!(status["attr"]["vxlan_fs"], json!([4789]));
     }
 
     /// Clients that send 4 octets and receive 6, ten times a second.

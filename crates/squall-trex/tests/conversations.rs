@@ -35,6 +35,7 @@ fn main() -> ExitCode {
     harness::main(&[
         ("streams_of_the_stock_client_are_answered_as_recorded", || play("stl")),
         ("flows_of_the_stock_client_are_answered_as_recorded", || play("astf")),
+        ("topologies_of_the_stock_client_are_answered_as_recorded", || play("topologies")),
         ("services_of_the_stock_client_are_answered_as_recorded", || {
             lab::enter_private(&LabOptions::default())?;
             play("services")

@@ -16,6 +16,35 @@ pub fn below(random: u64, n: u64) -> u64 {
     if n == 0 { random } else { ((u128::from(random) * u128::from(n)) >> 64) as u64 }
 }
 
+/// A permutation of `0..n` that depends on `key`: multiplications by odd numbers and xor-shifts,
+/// each of which is a bijection over a power of two, repeated until the value is below `n` (fewer
+/// than two rounds on average). Computed instead of shuffled in a table, because that of a pool
+/// with 2^24 addresses and 64,512 ports would have 10^12 entries.
+#[inline]
+pub fn shuffled(k: u64, n: u64, key: u64) -> u64 {
+    let bits = 64 - (n - 1).leading_zeros();
+    // A pool of one address has no bits, and the shift for `mask` would overflow.
+    if bits < 2 {
+        return if n == 2 { k ^ (key & 1) } else { k };
+    }
+    let mask = u64::MAX >> (64 - bits);
+    let (half, third) = (bits.div_ceil(2), bits.div_ceil(3));
+    let (multiplier, other) = (key | 1, mix(key, 1) | 1);
+    let mut x = k;
+    loop {
+        x = x.wrapping_add(key >> 7).wrapping_mul(multiplier) & mask;
+        x ^= x >> half;
+        x = x.wrapping_mul(other) & mask;
+        x ^= x >> third;
+        // The golden ratio in 64 bits (Fibonacci hashing).
+        x = x.wrapping_mul(STEP) & mask;
+        x ^= x >> half;
+        if x < n {
+            return x;
+        }
+    }
+}
+
 #[inline]
 fn mixed(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -37,7 +66,18 @@ impl SplitMix64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn every_size_is_shuffled_one_to_one(n in 1u64..3000, key in any::<u64>()) {
+            let mut all: Vec<_> = (0..n).map(|k| shuffled(k, n, key)).collect();
+            all.sort_unstable();
+            prop_assert_eq!(all, (0..n).collect::<Vec<_>>());
+        }
+    }
 
     #[test]
     fn draws_are_those_of_the_published_generator_and_of_their_indices() {

@@ -1,9 +1,9 @@
 //! Used in place of `squall-attacking` if the feature `attacks` is off: refuses profiles with
 //! attacks, and does nothing else.
 
-use std::{convert::Infallible, path::Path};
+use std::{collections::HashMap, convert::Infallible, path::Path};
 
-use squall_engine::{Outcome, Take};
+use squall_engine::{HostedConversation, Outcome, Take};
 use squall_flows::{FailedConversation, Served};
 use squall_plan::{LiveFlows, PlanFlows, PlanReplay};
 use squall_profile::{Attack, Diagnostics, ErrorCollector, Port, Profile};
@@ -65,7 +65,11 @@ impl Prepared {
         match *self {}
     }
 
-    pub fn left(&self, _: impl Fn(&str, Nanos) -> Option<Nanos>) -> &Self {
+    pub fn left<'a>(
+        &self,
+        _: impl Fn(&str, Nanos) -> Option<Nanos>,
+        _: impl Fn(&str) -> Option<&'a HashMap<u64, HostedConversation>>,
+    ) -> &Self {
         match *self {}
     }
 

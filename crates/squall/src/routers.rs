@@ -5,7 +5,9 @@ use std::io;
 use squall_engine::RouterLinks;
 use squall_machine::router::Router;
 use squall_plan::Plan;
+use squall_profile::RouterStep;
 use squall_router::DaemonState;
+use squall_units::Nanos;
 
 use crate::Error;
 
@@ -31,7 +33,7 @@ impl Routers {
                 continue;
             }
             let mtu = plan.ports[router.port].max_frame.saturating_sub(14).clamp(576, MTU);
-            let started = Router::start(&router.name, &router.settings, mtu);
+            let started = Router::start(&router.name, &router.settings, &router.steps, mtu);
             let (daemon, link) = started.map_err(|error| {
                 let text = format!("cannot start router {:?}: {error}", router.name);
                 match error.kind() {
@@ -43,6 +45,38 @@ impl Routers {
             links.push(Some(link));
         }
         Ok((Self(daemons), links))
+    }
+
+    /// The run starts at `at`, on the engine's clock. The steps of routers count from there.
+    pub fn begin(&self, at: Nanos) {
+        self.0.iter().for_each(|(_, daemon)| daemon.begin(at));
+    }
+
+    /// Carries out an order.
+    ///
+    /// # Errors
+    /// [`Error::Usage`]: there is no such router here, or it does not have what the order names.
+    /// [`Error::Environment`]: its daemon has ended.
+    pub fn order(&self, plan: &Plan, name: &str, step: &RouterStep) -> Result<(), Error> {
+        let names = || plan.routers.iter().map(|router| router.name.as_str());
+        let number = names().position(|one| one == name).ok_or_else(|| {
+            let hint = squall_units::suggest(name, names());
+            Error::Usage(format!("there is no router {name:?}\n  {hint}"))
+        })?;
+        let router = &plan.routers[number];
+        let step = squall_plan::router_step(step)
+            .ok_or_else(|| Error::Usage(format!("the order for router {name:?} has no action")))?;
+        squall_router::check(&router.settings, &step.order)
+            .map_err(|error| Error::Usage(format!("router {name:?}: {error}")))?;
+        let here = self.0.iter().find(|(one, _)| *one == number).map(|(_, daemon)| daemon);
+        let daemon = here.ok_or_else(|| {
+            Error::Usage(format!(
+                "router {name:?} is on another node\n  try the daemon of that node"
+            ))
+        })?;
+        daemon
+            .order(step.order, step.duration)
+            .map_err(|error| Error::Environment(format!("router {name:?}: {error}")))
     }
 
     pub fn states(&self) -> Vec<(usize, DaemonState)> {

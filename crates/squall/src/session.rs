@@ -2,6 +2,7 @@
 
 use std::{
     collections::hash_map::RandomState,
+    fs::File,
     hash::{BuildHasher, Hasher},
     io,
     path::Path,
@@ -9,7 +10,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use squall_apps::{Import, ImportOptions};
+use squall_apps::{Import, ImportOptions, KeyLog};
 use squall_engine::{Counters, MakeSink, Measure, Replayed, Running, Settings, Take};
 use squall_flows::{Ignored, Interface, OpenFlow};
 use squall_machine::{
@@ -21,13 +22,13 @@ use squall_machine::{
 use squall_measure::{FlowSettings, track::Place};
 use squall_options::{Clock, Multiplier, Precision, RunOptions};
 use squall_plan::{
-    Assets, Cpu, Inputs, Options, Plan, PlanPort, PlanReplay, PlannedLoad, PortLimits,
+    Assets, Cpu, Inputs, Options, Plan, PlanPort, PlanReplay, PlanStream, PlannedLoad, PortLimits,
     explain::Preview,
     text::{Shown, ShownPort, plan_text},
 };
 use squall_port::{CommonClock, Port, PortFacts};
 use squall_port_linux::bypass;
-use squall_profile::{Attack, AttackOf, AttackPace, Profile};
+use squall_profile::{Attack, AttackOf, AttackPace, Profile, RouterStep};
 use squall_record::{
     Context, Counted, End, Record, ReplayEnd, Usage,
     load::{self, LastLoad},
@@ -42,7 +43,7 @@ use squall_report::{
     verdict,
 };
 use squall_stats::EqualBins;
-use squall_units::{Division, Nanos, Picos};
+use squall_units::{Cannot, Division, Nanos, Picos};
 
 use crate::{
     Error,
@@ -118,6 +119,11 @@ pub struct Resolved {
     attacks: Option<Arc<Prepared>>,
     /// The replays that send `attacks`.
     replays: Vec<PlanReplay>,
+    /// The file that gets the secrets of TLS sessions. It is there from the opening on, so that an
+    /// unwritable path is reported early.
+    key_log: Option<KeyLog>,
+    /// The file that gets the routes of streams, likewise.
+    routes_csv: Option<Arc<File>>,
 }
 
 /// A session whose ports are open and whose plan is compiled: ready to start.
@@ -348,6 +354,8 @@ impl Resolved {
             names: Names::default(),
             attacks: None,
             replays: Vec::new(),
+            key_log: None,
+            routes_csv: None,
             profile,
             options,
             caller,
@@ -537,6 +545,9 @@ impl Resolved {
         if self.caller.key.is_none() && self.is_new_run(&limits, virtual_time) {
             self.caller.key = Some(new_key());
         }
+        if let Some(path) = &self.options.key_log {
+            self.key_log = Some(KeyLog::create(path).map_err(|error| Cannot::write(path, &error))?);
+        }
         let (mut plan, claim) = self.claim(&limits, virtual_time)?;
         let surveys = squall_plan::survey(&plan, &limits).map_err(Error::Usage)?;
         let permits = room::permits(&plan, &ports, &surveys, self.forces())?;
@@ -570,6 +581,9 @@ impl Resolved {
         plan.notes.splice(0..0, notes);
         let labels =
             self.options.labels.as_ref().map(|path| attacking::create(path)).transpose()?;
+        if let Some(path) = &self.options.routes_csv {
+            self.routes_csv = Some(Arc::new(routes_file(path, &plan)?));
+        }
         Ok(Opened {
             session: self,
             ports,
@@ -638,6 +652,9 @@ impl Resolved {
         if let Some(key) = self.caller.key {
             plan = plan.keyed(key);
         }
+        if let Some(log) = &self.key_log {
+            plan.log_keys(log);
+        }
         plan.notes.splice(0..0, notes);
         Ok(plan)
     }
@@ -679,6 +696,20 @@ fn named(profile: &Profile) -> Vec<(String, String)> {
     profile.ports.iter().map(|port| (port.name.clone(), port.address.clone())).collect()
 }
 
+/// Creates the file for the routes of streams.
+fn routes_file(path: &Path, plan: &Plan) -> Result<File, Error> {
+    let measured =
+        |stream: &PlanStream| stream.routes.is_some() && stream.program.signature().is_some();
+    if !plan.streams.iter().any(measured) {
+        return Err(Error::Usage(format!(
+            "{}: no stream with latency = true goes to the routes of a router\n  try dst = \
+             \"routes:NAME\" in [[stream]]",
+            path.display()
+        )));
+    }
+    Ok(File::create(path).map_err(|error| Cannot::write(path, &error))?)
+}
+
 /// Opens a reader for each replay's captures.
 fn readers(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Reader>, Error> {
     let reader = |replay: &PlanReplay| {
@@ -706,6 +737,11 @@ impl Assets for Disk<'_> {
 
     fn payload(&self, path: &str) -> io::Result<Vec<u8>> {
         squall_profile::read_file(self.0.join(path))
+    }
+
+    fn table(&self, path: &str) -> io::Result<Box<dyn io::Read>> {
+        let file = io::BufReader::new(File::open(self.0.join(path))?);
+        Ok(Box::new(squall_pcap::decompressed(file)?))
     }
 
     fn capture_frame(&self, path: &str, number: u64) -> Result<Vec<u8>, String> {
@@ -844,8 +880,9 @@ impl Opened {
                 flows: flows.clone(),
                 places: self.session.caller.places.clone(),
                 trex: Some(Arc::default()),
-                // The engine applies the plan's key itself.
+                // The engine applies the plan's key and routes itself.
                 key: None,
+                lanes: Arc::default(),
             },
             take: self.take,
             linger: options.linger.map_or(LINGER, Duration::from),
@@ -955,10 +992,12 @@ impl Held {
     /// `local`: the start on the engine's clock; `agreed`: the same on the session's clock.
     fn begin(self, local: Option<Nanos>, agreed: Option<Nanos>) -> Run {
         let context = Context { started: SystemTime::now(), usage: usage(), ..self.context };
+        let running = self.ready.go(local);
+        self.routers.begin(running.start());
         Run {
             opened: self.session.profile.replays.clone().into(),
             session: self.session,
-            running: self.ready.go(local),
+            running,
             planned: self.planned,
             limits: self.limits,
             virtual_time: self.virtual_time,
@@ -1186,6 +1225,18 @@ impl Run {
     /// An unknown name.
     pub fn resume(&self, stream: Option<&str>) -> Result<(), Error> {
         Ok(self.running.resume(stream)?)
+    }
+
+    /// Carries out an order of a router at once. `order` is the table of a step without times:
+    /// `{"action": "withdraw", "group": "edge", "count": 100}`. The report has it among the
+    /// router's steps, with its error, if the daemon cannot carry it out.
+    ///
+    /// # Errors
+    /// Errors in the order, or there is no such router, or it does not have what the order names,
+    /// or its daemon has ended.
+    pub fn order(&self, router: &str, order: &serde_json::Value) -> Result<(), Error> {
+        let order = RouterStep::order(order, &format!("order for router {router:?}"))?;
+        self.routers.order(self.running.plan(), router, &order)
     }
 
     /// Changes the run to another profile.
@@ -1553,14 +1604,17 @@ impl Run {
         let by = stopped_by.unwrap_or_else(|| counted.ended_by(&plan, elapsed, self.virtual_time));
         let mut attacks = Vec::new();
         if let Some((prepared, (failed, served))) = ended {
-            let prepared = prepared.left(|name, time| {
-                let named = |one: &&Replayed| {
+            let named = |name: &str| {
+                let is_named = |one: &&Replayed| {
                     let of = &plan.replays[one.number as usize];
                     of.fixed && of.name == name
                 };
-                let replayed = replayed.iter().find(named)?;
-                replayed.course.instant(time.into()).map(Picos::as_nanos)
-            });
+                replayed.iter().find(is_named)
+            };
+            let left = |name: &str, time: Nanos| {
+                named(name)?.course.instant(time.into()).map(Picos::as_nanos)
+            };
+            let prepared = prepared.left(left, |name| named(name)?.hosts.as_ref());
             attacks = prepared.reports(
                 plan.flows.as_deref(),
                 (&failed, &served),
@@ -1581,6 +1635,10 @@ impl Run {
                 false => ReplayEnd::of(replayed),
             }
         };
+        let mut notes = outcome.notes;
+        if let Some(why) = self.session.key_log.as_ref().and_then(KeyLog::failure) {
+            notes.push(format!("secrets of TLS sessions are missing in --key-log: {why}"));
+        }
         let end = End {
             by,
             // A node that waited for others had nothing left to send, so its end was not open.
@@ -1592,7 +1650,7 @@ impl Run {
             attacks,
             criteria: &self.session.criteria,
             failed: self.failed,
-            notes: outcome.notes,
+            notes,
         };
         let record = Record {
             context: &self.context,
@@ -1608,6 +1666,12 @@ impl Run {
             daemons,
             end: Some(end),
         };
+        if let (Some(path), Some(file)) =
+            (&self.session.options.routes_csv, self.session.routes_csv.as_deref())
+        {
+            let written = record.write_routes(io::BufWriter::new(file));
+            written.map_err(|error| Cannot::write(path, &error))?;
+        }
         Ok((record.report(self.series.points), totals))
     }
 }

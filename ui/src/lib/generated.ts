@@ -1001,6 +1001,11 @@ export interface StreamRx {
   arrived: ArrivedRange | null;
   /** Figures for each port, if more than one received the stream (multicast, flooding). */
   receivers: ReceiverRx[];
+  /**
+   * Figures of the routes to which the stream goes, after the end of the run; `null`: it goes to
+   * none.
+   */
+  routes: RoutesReport | null;
 }
 
 /** How receivers identify the frames of a stream. */
@@ -1065,6 +1070,92 @@ export interface ReceiverRx {
   duplicates: number;
   /** One-way delay to this port (RFC 7679). */
   latency_ns: Distribution | null;
+}
+
+/** The routes of a stream with `dst = "routes:NAME"` and `latency = true`. */
+export interface RoutesReport {
+  router: string;
+  /** `null`: all groups of the router. */
+  group: string | null;
+  /** Number of routes. */
+  routes: number;
+  /**
+   * Routes of which frames are lost, and of these: routes of which none arrived, and routes whose
+   * last frame did not arrive, so they were not back at the end.
+   */
+  lossy: number;
+  silent: number;
+  down: number;
+  /** Frames to all routes, and those that are lost. */
+  sent: number;
+  lost: number;
+  /**
+   * Time between two frames to the same route, which is the resolution of all times, seconds.
+   * `null`: the stream had no constant rate, or missed it by more than 1 %, so the numbers of
+   * frames give no times.
+   */
+  resolution_s: number | null;
+  /**
+   * The Route Loss of Connectivity Period (section 3.6.5) of the routes that lost frames: their
+   * lost frames times the resolution (section 3.5.3). `null`: none did, or times are not known.
+   */
+  loss_of_connectivity: RouteTimes | null;
+  /**
+   * The Loss-Derived Loss of Connectivity Period (section 3.6.6), seconds: all lost frames over the
+   * rate of the stream, which is the mean over all routes.
+   */
+  loss_derived_s: number | null;
+  /**
+   * Time from the departure of the last frame that arrived at the old port to that of the first one
+   * at the new port, for the routes whose frames arrived at another port later.
+   */
+  convergence: RouteTimes | null;
+  /** Number of routes whose first and last frame arrived at a port, for each port. */
+  ports: RoutePort[];
+  /** The routes that lost most frames, at most 100, worst first. */
+  worst: RouteReport[];
+}
+
+/** Times of several routes, seconds. */
+export interface RouteTimes {
+  /** Number of routes. */
+  routes: number;
+  /** The shortest time (First Route). */
+  first_s: number;
+  mean_s: number;
+  p50_s: number;
+  p90_s: number;
+  p99_s: number;
+  /** The longest time (Full). */
+  full_s: number;
+}
+
+/** Routes by port. */
+export interface RoutePort {
+  port: string;
+  first: number;
+  last: number;
+}
+
+/** One route. Times are in seconds, and `null` where they are not known. */
+export interface RouteReport {
+  /** `198.51.100.0/24`. */
+  prefix: string;
+  sent: number;
+  lost: number;
+  loss_of_connectivity_s: number | null;
+  /** `null` also if the frames did not change from one port to another. */
+  convergence_s: number | null;
+  /**
+   * Likewise, the departure of the first frame at the new port, after the start of the run: less
+   * the time of the event, it is the Route-Specific Convergence Time (section 3.6.3).
+   */
+  changed_at_s: number | null;
+  /** Ports at which the first and the last frame arrived; `null`: none did. */
+  first_port: string | null;
+  last_port: string | null;
+  /** Whether the last frame arrived. */
+  up: boolean;
 }
 
 /**
@@ -1316,7 +1407,7 @@ export interface RoleReport {
   /**
    * Flows that failed, by reason: `unfinished`, `aborted`, `stopped` (open when the drain time was
    * over), `reset`, `refused`, `unreachable`, `connect_timeout`, `timeout`, `keepalive_timeout`,
-   * `idle`, `address_lost` (the client is a host whose lease ended).
+   * `idle`, `address_lost` (this end is a host whose lease ended).
    */
   failed: Record<string, number>;
   /**
@@ -2038,8 +2129,16 @@ export interface RouterReport {
   received: number;
   dropped: number;
   protocols: RouterProtocolReport[];
-  /** How often sessions that were up went down. */
+  /** How often sessions that were up went down, other than by a step. */
   downs: number;
+  /** Groups of routes, in the order of the profile. */
+  groups: RouterGroupReport[];
+  /** Steps and live orders in the order in which they were carried out: the first thousand. */
+  steps: RouterStepReport[];
+  /** Number of steps that `steps` does not have. */
+  more_steps: number;
+  /** Routes that it should have learnt from the device; `null`: the profile expects none. */
+  expected: ExpectedRoutesReport | null;
   /** Why the daemon or its link ended before the end of the run; `null`: it did not. */
   failed: string | null;
   /** CPU time of the daemon, seconds, and its peak memory, octets. */
@@ -2069,6 +2168,58 @@ export interface RouterProtocolReport {
   /** Routes that it has learnt, and routes that it announces. */
   imported: number;
   exported: number;
+}
+
+/** A group of routes of a router. */
+export interface RouterGroupReport {
+  name: string;
+  /** Routes of the profile. */
+  routes: number;
+  /** Routes that are withdrawn now, by steps or flaps. */
+  withdrawn: number;
+  /** Withdrawals by flaps. */
+  flaps: number;
+}
+
+/** A step of a router that was carried out. Times are seconds after the start of the run. */
+export interface RouterStepReport {
+  /** `withdraw`, `announce`, `down`, `up`, `restart`, `refresh`, `silent` or `talk`. */
+  action: string;
+  /** The group, or the address of the neighbor, that it names; `null`: all. */
+  group: string | null;
+  neighbor: string | null;
+  /** `profile`, or `order` for a live order. */
+  by: string;
+  due_s: number;
+  /** When it was begun. */
+  begun_s: number;
+  /**
+   * When the daemon had acknowledged it; for single routes, when it had taken over all of them; for
+   * `restart`, when it answered again. `null`: it has not yet.
+   */
+  acknowledged_s: number | null;
+  /** Routes that were withdrawn or announced by it. */
+  routes: number;
+  /** The first and the last frame of the daemon in the second after the beginning; `null`: none. */
+  first_sent_s: number | null;
+  last_sent_s: number | null;
+  /** Why it could not be carried out; `null`: it could. */
+  error: string | null;
+}
+
+/**
+ * The routes that another router announces, compared by number with those learnt: by the protocol
+ * (BGP, OSPF, RIP) that has learnt most.
+ */
+export interface ExpectedRoutesReport {
+  /** The other router, and its group; `null`: all groups. */
+  router: string;
+  group: string | null;
+  /** Routes that it announces now. */
+  routes: number;
+  /** How many fewer or more were learnt. */
+  missing: number;
+  extra: number;
 }
 
 /** One `[[attack]]` of a profile. */
@@ -2103,13 +2254,19 @@ export interface AttackReport {
   /**
    * Attacks that are not part of the run, by reason: `no_address` (the given addresses do not
    * suffice), `not_written` (headers cannot hold the requested values), `near_miss_seen` (a near
-   * miss that matches in the form in which it is sent, according to the evaluator), `defect` (a bug
-   * in Squall).
+   * miss that matches in the form in which it is sent, according to the evaluator), `own_address`
+   * (frames of hosts that have the host's address outside their headers), `defect` (a bug in
+   * Squall).
    */
   left_out: Record<string, number>;
   /** Frames of all attacks, and their octets without FCS. */
   frames: number;
   octets: number;
+  /**
+   * Attacks of hosts that did not leave as a whole, by reason: `no_host` (no host had an address
+   * when the attack was due), `address_lost` (its host lost the address during the attack).
+   */
+  unsent: Record<string, number>;
   /** Planned time from the start of the run to the last frame of an attack. */
   duration_s: number;
   /** Attacks that reached the other port; only for runs with two ports that receive. */
@@ -2995,7 +3152,10 @@ export interface Stream {
   /**
    * "host:NAME": frames go to the hosts of this group that have an address, one after the other.
    * The destination's MAC address is that of the host, unless the packet sets `eth(dst=...)`, or
-   * the frames come from hosts. Default: the packet's addresses.
+   * the frames come from hosts. "routes:ROUTER" or "routes:ROUTER/GROUP": frames go to the routes
+   * that the router announces, one after the other: to the first host of each, or with "#7" at the
+   * end to the seventh. With `latency = true`, the report has the loss and convergence of each
+   * route. Default: the packet's addresses.
    */
   dst?: string | number | boolean;
   /**
@@ -3481,7 +3641,7 @@ export interface Network {
    * From the outside in: "vlan 7", "vlan 7 priority 3", "qinq 100", "mpls 1000", and at most one
    * tunnel: "gre FROM TO", "gre FROM TO key 5", "vxlan FROM TO 42 MAC", "gtp-u FROM TO TEID
    * LOCAL-TEID", "gtp-u FROM TO TEID any port 5000". LOCAL-TEID is in received packets, and the
-   * port is the UDP source port of sent ones.
+   * port is the UDP source port of sent ones; 0: that of the packet inside.
    */
   wrap?: string | string[];
   /** Addresses with headers of their own. */
@@ -3601,8 +3761,10 @@ export interface Pool {
   name?: string;
   /**
    * "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of these; all of one
-   * family. Servers can also be host names, resolved when the run is opened. Clients can be the
-   * hosts of a group: "host:NAME"; hosts that have an address take turns.
+   * family. Servers can also be host names, resolved when the run is opened. Clients and servers
+   * can be the hosts of a group: "host:NAME"; hosts that have an address take turns.
+   * "routes:ROUTER", "routes:ROUTER/GROUP": the first host of each route that the router announces,
+   * or the seventh with "#7" at the end.
    */
   addresses?: string | string[];
   /** Ports of clients: "1024-65535", the default. */
@@ -3631,8 +3793,8 @@ export interface Template {
   /** The name of a pool, or addresses as in a pool. */
   clients?: string | string[];
   /**
-   * The name of a pool, addresses as in a pool, or a host name, resolved when the run is opened:
-   * "www.example.net".
+   * The name of a pool, addresses as in a pool, "host:NAME", or a host name, resolved when the run
+   * is opened: "www.example.net".
    */
   servers?: string | string[];
   /** The TCP or UDP port that servers listen on. Default: the application's usual port. */
@@ -3808,6 +3970,17 @@ export interface Tls {
    * "1.3" or "1.2", or a list: the highest version that both ends support is used. Default "1.3".
    */
   versions?: string | string[];
+  /**
+   * Cipher suites that clients offer and servers accept, in order of preference, by their names at
+   * IANA or OpenSSL: "TLS_AES_128_GCM_SHA256", "ECDHE-RSA-AES256-GCM-SHA384". Default: all, AES-128
+   * first.
+   */
+  ciphers?: string | string[];
+  /**
+   * Groups for the exchange of keys, in order of preference: "x25519", "secp256r1", "secp384r1".
+   * Default: all, in this order.
+   */
+  groups?: string | string[];
   [key: string]: unknown;
 }
 
@@ -3854,7 +4027,7 @@ export interface Attack {
   /**
    * true: Squall's own TCP/UDP stack carries out the conversations on both ports; all other attacks
    * leave as frames. false: everything leaves as frames, made before the run. Default true with
-   * `port2`, otherwise false.
+   * `port2` if neither `clients` nor `servers` are hosts, otherwise false.
    */
   live?: boolean;
   /** The number of attacks that begin per second. Default 100. */
@@ -3894,6 +4067,17 @@ export interface Attack {
    * attack --evasions` lists them.
    */
   evasion?: string | string[];
+  /**
+   * "host:NAME": the clients are the hosts of this group, which is on `port`. Each attack comes
+   * from the next host that has an address, with its MAC address and VLAN, and leaves to the MAC
+   * address of its gateway. Everything leaves as frames. Default: addresses that suit the rules.
+   */
+  clients?: string | number | boolean;
+  /**
+   * "host:NAME": likewise, the servers are the hosts of this group, which is on `port2`, or on
+   * `port` if there is none.
+   */
+  servers?: string | number | boolean;
   /**
    * Addresses of hosts inside the protected network: "10.0.0.1-10.0.0.9", or a list. Default: from
    * the variables of the rules.
@@ -4251,7 +4435,7 @@ export interface HostGroup {
   resolve_timeout?: string | number;
   /** Transmissions of a question at most. Default 2. */
   resolve_tries?: number | string;
-  /** The server that hosts ask. Default: that of DHCPv4. */
+  /** The server that hosts ask. Default: that of DHCPv4, or of PPP (ppp_dns). */
   dns_server?: string | number | boolean;
   /**
    * Hosts are DNS servers for these names: "NAME=ADDRESS". "*.example=10.0.0.9" are all names below
@@ -4322,7 +4506,10 @@ export interface HostGroup {
    * a server is called "squall".
    */
   pppoe_ac?: string;
-  /** Octets of the longest packet that hosts receive in a session. Default 1492. */
+  /**
+   * Octets of the longest packet that hosts receive in a session; flows also send no longer ones.
+   * Default 1492.
+   */
   mru?: number | string;
   /**
    * Time after which a Configure-Request or Terminate-Request without an answer is repeated (RFC
@@ -4479,15 +4666,113 @@ export interface Router {
    */
   bfd?: string | number;
   /**
-   * Routes that the router announces by all its protocols: "198.51.100.0/24", or consecutive ones:
-   * "10.0.0.0/24 x 1000".
+   * Routes that the router announces by all its protocols: "198.51.100.0/24"; consecutive ones:
+   * "10.0.0.0/24 x 1000"; different ones with the lengths of a real table: "random x 100000",
+   * "random6 x 1000"; the table of a peer in an MRT file (RFC 6396), which may be compressed, by
+   * default of the peer with most routes: "mrt:rib.bz2", "mrt:rib.bz2#3 x 1000"; a file with a
+   * prefix in each line: "file:edge.txt". Or a list of these.
    */
   routes?: string | string[];
+  /**
+   * Another router, "r2", or one of its groups, "r2/edge": the routes that it announces should come
+   * from the device. The report says how many are missing. Default: none.
+   */
+  expect?: string | number | boolean;
+  /**
+   * Routes with a name, which may have attributes of their own; steps and destinations name them.
+   * `routes` are the group "routes".
+   */
+  group?: RouterGroup[];
+  /**
+   * Changes to the router during the run: routes are withdrawn and announced, sessions go down and
+   * up.
+   */
+  step?: RouterStep[];
+  /**
+   * true: BGP and OSPF offer a graceful restart (RFC 4724, RFC 3623), so that neighbors keep the
+   * routes while the daemon restarts. Default false; true if a step restarts it.
+   */
+  graceful_restart?: boolean;
   /**
    * A configuration file of BIRD, in place of all protocols and routes here. Its interface is eth0.
    */
   config?: string;
   /** false: the router is ignored. Default true. */
   enabled?: boolean;
+  [key: string]: unknown;
+}
+
+/** Routes of a router that have a name, and attributes of BGP that override the router's. */
+export interface RouterGroup {
+  /** Unique in the router; "routes" is the group of the router's own key. */
+  name?: string;
+  /** "198.51.100.0/24", or any other text that `routes` of a router may have, or a list. */
+  routes?: string | string[];
+  /** `MULTI_EXIT_DISC`. Default: that of the router. */
+  med?: number | string;
+  /** Further copies of the own number in the AS path. Default: as the router. */
+  prepend?: number | string;
+  /** Communities (RFC 1997). Default: the router's communities; [] is none. */
+  communities?: string | string[];
+  /** Numbers in the AS path after the own ones: "65010 65020". Default: none. */
+  as_path?: string | number | boolean;
+  /** "igp", "egp" or "incomplete". Default "igp". */
+  origin?: string;
+  /** `NEXT_HOP` of the routes. Default: the router. */
+  next_hop?: string | number | boolean;
+  /**
+   * Routes that are withdrawn per second, one after the other, round and round: "100 routes/s".
+   * Default: none.
+   */
+  flap?: string | number | boolean;
+  /**
+   * Time after which a route that flaps is announced again. Default 1 s. Units: ns, us, ms, s, min,
+   * h; a bare number is seconds.
+   */
+  flap_down?: string | number;
+  /**
+   * true: orders may withdraw some of the routes only. Groups that flap, or have steps with a
+   * count, can do this without it. Default false.
+   */
+  single?: boolean;
+  [key: string]: unknown;
+}
+
+/** A change of a router at a time of the run. */
+export interface RouterStep {
+  /**
+   * Time after the start of the run. Default 0. Units: ns, us, ms, s, min, h; a bare number is
+   * seconds.
+   */
+  at?: string | number;
+  /**
+   * "withdraw" or "announce" routes; "down" or "up": sessions; "restart": the daemon; "refresh":
+   * ask neighbors for their routes again (RFC 2918); "silent" or "talk": the link drops all frames
+   * of the router in both directions, or no longer.
+   */
+  action?: string;
+  /** Group whose routes are withdrawn or announced. Default: all groups. */
+  group?: string;
+  /** How many routes: the first that are announced, or withdrawn. Default: all. */
+  count?: number | string;
+  /**
+   * Address of the neighbor of BGP whose session goes down or up, or is refreshed. Default: all
+   * sessions.
+   */
+  neighbor?: string | number | boolean;
+  /** Text for the neighbor of BGP whose session goes down (RFC 9003). Default: none. */
+  message?: string;
+  /**
+   * Time after which the reverse follows: announce, up, or talk. Default: never. Units: ns, us, ms,
+   * s, min, h; a bare number is seconds.
+   */
+  duration?: string | number;
+  /**
+   * Interval at which the step is repeated. Default: it is not. Units: ns, us, ms, s, min, h; a
+   * bare number is seconds.
+   */
+  every?: string | number;
+  /** How often the step happens, with `every`. Default: until the end of the run. */
+  times?: number | string;
   [key: string]: unknown;
 }

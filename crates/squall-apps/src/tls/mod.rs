@@ -4,7 +4,9 @@ mod session;
 
 use std::{
     collections::{HashMap, VecDeque},
+    io,
     net::IpAddr,
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -13,7 +15,7 @@ use rustls::{
     client::{ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue},
     pki_types::ServerName,
 };
-use squall_tls::{client_config, server_config, server_name};
+use squall_tls::{KeyLogFile, client_config, server_config, server_name};
 
 pub(crate) use session::{Layer, SESSION};
 
@@ -35,6 +37,25 @@ impl PartialEq for Tls {
     }
 }
 
+/// The file that gets the secrets of sessions.
+#[derive(Clone, Debug)]
+pub struct KeyLog(Arc<KeyLogFile>);
+
+impl KeyLog {
+    /// An empty file, in place of an existing one.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self(Arc::new(KeyLogFile::create(path)?)))
+    }
+
+    /// Why secrets are missing in the file, if any are.
+    pub fn failure(&self) -> Option<&str> {
+        self.0.failure()
+    }
+}
+
 /// Maximum number of servers whose tickets a worker stores, and of tickets per server.
 const REMEMBERED: usize = 1024;
 const TICKETS: usize = 64;
@@ -47,6 +68,12 @@ impl Tls {
         let (client, server) = (client_config(settings)?, server_config(settings)?);
         let settings = Arc::new(settings.clone());
         Ok(Self { settings, client: Arc::new(client), server: Arc::new(server), server_name })
+    }
+
+    /// Writes the secrets of all sessions to a file.
+    pub fn log_keys(&mut self, log: &KeyLog) {
+        Arc::make_mut(&mut self.client).key_log = log.0.clone();
+        Arc::make_mut(&mut self.server).key_log = log.0.clone();
     }
 
     /// A copy with its own ticket store, so that workers do not wait for each other.

@@ -87,7 +87,7 @@ fn requires_icmp4(rule: &Rule) -> bool {
 }
 
 /// Client and server, according to the rule's header.
-pub(super) fn sides(rule: &Rule) -> (&Ends, &Ends) {
+pub(crate) fn sides(rule: &Rule) -> (&Ends, &Ends) {
     match plan::sender(rule) {
         End::Client => (&rule.header.source, &rule.header.destination),
         End::Server => (&rule.header.destination, &rule.header.source),

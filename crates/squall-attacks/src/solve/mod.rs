@@ -34,6 +34,7 @@ use self::rng::Rng;
 use crate::wire::{self, Endpoints};
 use crate::{Exchange, Octets, Origin, Transport, Turn};
 
+pub(crate) use self::ends::sides;
 pub use self::ends::{Hosts, endpoints_of};
 pub use self::explain::{Explanation, Shortfall, explain, explain_unsolved};
 

@@ -1,5 +1,6 @@
 //! A single binary for all tests, because each binary is linked with all dependencies.
 
+mod addresses;
 mod golden;
 mod groups;
 mod links;

@@ -18,6 +18,13 @@ impl FrameOutput for Frames {
     }
 }
 
+impl Link {
+    /// [`Link::receive`] of a link without hosts.
+    fn take<'f>(&mut self, frame: &'f [u8]) -> Option<&'f [u8]> {
+        self.receive(frame, &mut ServedHosts::new())
+    }
+}
+
 fn link(pool: &str, network: Network) -> Link {
     let pool = Pool {
         name: "p".into(),
@@ -73,16 +80,15 @@ fn carry(a: &mut Link, b: &mut Link, from: &str, to: &str) -> (Vec<u8>, Vec<u8>)
             .expect("room")
             .copy_from_slice(&packet);
         if let Some(frame) = out.0.pop() {
-            let got =
-                b.receive(&frame).unwrap_or_else(|| panic!("{frame:02x?} {:?}", b.statistics));
+            let got = b.take(&frame).unwrap_or_else(|| panic!("{frame:02x?} {:?}", b.statistics));
             return (frame.clone(), got[..packet.len()].to_vec());
         }
         assert_eq!((round, a.statistics.unresolved), (0, 1));
         a.advance(Nanos(0));
         a.transmit(&mut out);
-        out.0.drain(..).for_each(|question| assert!(b.receive(&question).is_none()));
+        out.0.drain(..).for_each(|question| assert!(b.take(&question).is_none()));
         b.transmit(&mut out);
-        out.0.drain(..).for_each(|answer| assert!(a.receive(&answer).is_none()));
+        out.0.drain(..).for_each(|answer| assert!(a.take(&answer).is_none()));
     }
     panic!("nobody answers: {:?} {:?}", a.statistics, b.statistics);
 }
@@ -122,7 +128,7 @@ fn each_client_of_a_cluster_has_its_own_mac() {
     assert_eq!(back[..6], [2, 0, 0, 0, 2, 4]);
     let mut strange = back.clone();
     strange[4] = 99;
-    assert!(a.receive(&strange).is_none());
+    assert!(a.take(&strange).is_none());
     assert_eq!(a.statistics.not_ours, 1);
 }
 
@@ -166,7 +172,7 @@ fn interfaces_have_headers_of_their_own() {
     extended[24..26].fill(0);
     let check = !fold(sum(&extended[14..34]));
     extended[24..26].copy_from_slice(&check.to_be_bytes());
-    assert_eq!(a.receive(&extended), Some(&packet("48.0.0.1", "16.0.0.6")[..]));
+    assert_eq!(a.take(&extended), Some(&packet("48.0.0.1", "16.0.0.6")[..]));
     // The end of the tunnel answers outside of it.
     let request = Arp {
         request: true,
@@ -176,7 +182,7 @@ fn interfaces_have_headers_of_their_own() {
         target: Ipv4Addr::new(10, 0, 0, 1),
     };
     let frame = [&[255; 6], &hop.0, &ARP.to_be_bytes()[..], &request.octets()].concat();
-    assert!(a.claims(&frame) && a.receive(&frame).is_none());
+    assert!(a.claims(&frame) && a.take(&frame).is_none());
     let mut out = Frames::default();
     a.transmit(&mut out);
     let reply = Arp::parse(&out.0[0][14..]).expect("a reply");
@@ -194,7 +200,7 @@ fn interfaces_have_headers_of_their_own() {
         // The checksum of what would be the outer packet is wrong.
         let refused = |link: &Link| link.statistics.not_ours + link.statistics.malformed;
         let before = refused(&a);
-        assert!(a.receive(&bare).is_none());
+        assert!(a.take(&bare).is_none());
         assert_eq!(refused(&a), before + 1, "{to}");
     }
     let check = |interfaces| Network { interfaces, ..network(1, vec![]) }.check();
@@ -245,9 +251,22 @@ fn interfaces_can_be_replaced() {
             ..network(2, vec![gtp_u((b4, a4), 99, None)])
         };
         let mut b = link("48.0.0.1-48.0.0.9", back);
-        assert!(b.receive(&frame).is_some());
+        assert!(b.take(&frame).is_some());
         carry(&mut b, &mut a, "48.0.0.1", "16.0.0.1");
     }
+}
+
+#[test]
+fn a_gtp_u_tunnel_with_source_port_0_has_the_port_of_the_packet_inside() {
+    let (local, remote): (IpAddr, IpAddr) =
+        ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+    let wrap = Wrap::GtpU { local, remote, teid: 1, local_teid: Some(2), source_port: 0 };
+    let mut a = link("16.0.0.1-16.0.0.9", network(1, vec![wrap]));
+    let mut b = link("48.0.0.1-48.0.0.9", network(2, vec![gtp_u((remote, local), 2, Some(1))]));
+    let (frame, got) = carry(&mut a, &mut b, "16.0.0.3", "48.0.0.4");
+    assert_eq!(got, packet("16.0.0.3", "48.0.0.4"));
+    // UDP begins at octet 34; the port of the flow is 1.
+    assert_eq!((be16(&frame, 34), be16(&frame, 36)), (1, GTPU_PORT));
 }
 
 #[test]
@@ -346,13 +365,13 @@ fn tags_labels_and_tunnels_go_around_and_come_off() {
                 .map(|w| if w.ends().is_none() { 1 } else { 2 })
                 .sum::<usize>();
             assert!(names.len() >= layers, "{names:?}");
-            if let Some(Places { ip, v4: true, .. }) = a.prefixes.v4.tunnel {
+            if let Some(Places::Tunnel(TunnelPlaces { ip, v4: true, .. })) = a.prefixes.v4.places {
                 assert_eq!(fold(sum(&frame[ip..ip + 20])), 0xffff);
                 assert_eq!(usize::from(be16(&frame, ip + 2)), frame.len() - ip);
             }
             // Every truncated frame is refused without a panic.
             for len in 0..frame.len() - 60 {
-                assert!(b.receive(&frame[..len]).is_none(), "{len} of {:?}", wraps(false));
+                assert!(b.take(&frame[..len]).is_none(), "{len} of {:?}", wraps(false));
             }
         }
     }
@@ -374,13 +393,13 @@ fn foreign_frames_are_counted_and_skipped() {
         (frame(BROADCAST, IPV4, &good), true),
         (frame(us, 0x88cc, &good), false),
     ] {
-        assert_eq!(a.receive(&octets).is_some(), own);
+        assert_eq!(a.take(&octets).is_some(), own);
     }
     assert_eq!(
         (a.statistics.frames_received, a.statistics.not_ours, a.statistics.malformed),
         (6, 4, 0)
     );
-    assert!(a.receive(&frame(us, IPV4, &good[..19])).is_none());
+    assert!(a.take(&frame(us, IPV4, &good[..19])).is_none());
     assert_eq!(a.statistics.malformed, 1);
 }
 
@@ -404,7 +423,7 @@ proptest::proptest! {
         if kind == 1 {
             frame[12..14].copy_from_slice(&ARP.to_be_bytes());
         }
-        if let Some(Places { ip, .. }) = a.prefixes.v4.tunnel {
+        if let Some(Places::Tunnel(TunnelPlaces { ip, .. })) = a.prefixes.v4.places {
             frame[ip + 2..ip + 4].copy_from_slice(&200u16.to_be_bytes());
             let (own, other) = ([10, 0, 0, 1], [10, 0, 0, 2]);
             frame[ip + 12..ip + 16].copy_from_slice(&other);
@@ -413,7 +432,7 @@ proptest::proptest! {
             frame[ip + 10..ip + 12].copy_from_slice(&check.to_be_bytes());
         }
         frame.extend(octets);
-        let _ = a.receive(&frame);
+        let _ = a.take(&frame);
         assert_eq!(a.statistics.frames_received, 1);
     }
 }
@@ -429,9 +448,9 @@ fn a_gateway_is_asked_for_and_nobody_else() {
     a.advance(Nanos(0));
     a.transmit(&mut out);
     assert_eq!(out.0.len(), 1);
-    assert!(router.receive(&out.0[0]).is_none());
+    assert!(router.take(&out.0[0]).is_none());
     router.transmit(&mut out);
-    assert!(a.receive(&out.0[1]).is_none());
+    assert!(a.take(&out.0[1]).is_none());
     assert_eq!(
         a.resolve(Nanos(0), "48.0.0.1".parse().unwrap()),
         Answer::Mac(MacAddr([2, 0, 0, 0, 9, 0]))
@@ -523,7 +542,7 @@ fn all_workers_learn_neighbors_and_one_replies() {
     };
     let frame = from_outside(ARP, &[], request.octets().to_vec(), 0);
     assert_eq!(one.owner(&frame, (0, 2)), FrameOwner::All);
-    assert!(one.receive(&frame).is_none() && one.has_answers());
+    assert!(one.take(&frame).is_none() && one.has_answers());
     let before = other.statistics;
     other.learn_neighbor(&frame);
     assert!(!other.has_answers());
@@ -533,4 +552,51 @@ fn all_workers_learn_neighbors_and_one_replies() {
     }
     let after = LinkStatistics { resolved: before.resolved, ..other.statistics };
     assert_eq!(after, before, "what was overheard is counted by who was given it");
+}
+
+#[test]
+fn frames_of_hosts_in_sessions_have_their_numbers_and_others_are_refused() {
+    let wraps = vec![Wrap::Vlan { id: 7, priority: 0, service: false }, Wrap::Pppoe];
+    let network = |mac| Network { mtu: 1492, ..network(mac, wraps.clone()) };
+    network(1).check().expect("a good network");
+    let (mac, server_mac) = (MacAddr([2, 0, 0, 0, 9, 1]), MacAddr([2, 0, 0, 0, 9, 2]));
+    let table = HostTable::new(1, (mac, 1), &[]);
+    table.bind_in_session(0, [10, 0, 1, 0].into(), server_mac, 0x1234);
+    let servers = HostTable::new(1, (server_mac, 1), &[]).with_sessions([10, 0, 1, 0].into(), 4);
+    servers.bind(0, [10, 0, 0, 1].into(), server_mac);
+    servers.set_session([10, 0, 1, 0].into(), Some((mac, 0x1234)));
+    let [mut a, mut b] = [(1, table), (2, servers)].map(|(number, table)| {
+        let (mut link, table) = (Link::new(&network(number), Division::WHOLE), Arc::new(table));
+        let group = link.add_hosts(&table, None);
+        link.add_host((group, table.get(0).unwrap()));
+        link
+    });
+    let (frame, got) = carry(&mut a, &mut b, "10.0.1.0", "10.0.0.1");
+    assert_eq!(got, packet("10.0.1.0", "10.0.0.1"));
+    assert_eq!((&frame[..6], &frame[6..12]), (&server_mac.0[..], &mac.0[..]));
+    // 60 octets, and the protocol of PPP.
+    let headers = [0x81, 0, 0, 7, 0x88, 0x64, 0x11, 0, 0x12, 0x34, 0, 62, 0, 0x21];
+    assert_eq!(frame[12..26], headers);
+    let (back, got) = carry(&mut b, &mut a, "10.0.0.1", "10.0.1.0");
+    assert_eq!(got, packet("10.0.0.1", "10.0.1.0"));
+    assert_eq!((&back[..6], &back[12..26]), (&mac.0[..], &headers[..]));
+
+    // Another session, a packet of PPP that is not IP, and one outside of sessions.
+    let mut wrongs = [frame.clone(), frame.clone(), frame.clone()];
+    wrongs[0][21] ^= 1;
+    wrongs[1][24..26].copy_from_slice(&[0xc0, 0x21]);
+    wrongs[2].drain(18..26);
+    wrongs[2][16..18].copy_from_slice(&[8, 0]);
+    let before = b.statistics.not_ours;
+    for wrong in &wrongs {
+        assert!(!b.claims(wrong) && b.take(wrong).is_none());
+    }
+    assert_eq!(b.statistics.not_ours - before, 3);
+    for len in 0..frame.len() {
+        assert!(b.take(&frame[..len]).is_none(), "{len} octets");
+    }
+    // No client has this address.
+    let mut out = Frames::default();
+    assert!(b.room(Nanos(0), &mut out, &between("10.0.0.1", "10.0.1.1"), 60, Cut::WHOLE).is_some());
+    assert_eq!((out.0.len(), b.statistics.unresolved), (0, 1));
 }

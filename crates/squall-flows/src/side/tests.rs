@@ -1,12 +1,16 @@
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use squall_apps::Program;
 use squall_program::Shape;
-use squall_units::{be16, mix};
+use squall_units::{MacAddr, be16, mix};
 
 use super::*;
 use crate::{
-    Arrival, Conversation, Cps, Failure, FlowState, Ignored, Limits, NextHop, Order,
+    Arrival, Conversation, Cps, Failure, FlowState, Ignored, InterfaceOf, Limits, NextHop, Order,
     Pool as PoolOf, Services, Spacing, Target, Template, Think, Wrap, tests::template,
 };
 
@@ -1710,20 +1714,24 @@ fn parts_name_what_follows_by_next_alone_and_have_numbers_of_their_own() {
     }
 }
 
-/// Two bound hosts of three, each with its own MAC address and one next hop, the servers.
-fn two_hosts() -> Arc<HostTable> {
-    let first = squall_units::MacAddr([2, 0, 0, 0, 9, 1]);
-    let table = HostTable::new(3, (first, 1), &[]);
+/// Two bound hosts of three, each with its own MAC address and one next hop, the peers.
+fn two_hosts(group: u8, next_hop: MacAddr) -> Arc<HostTable> {
+    let table = HostTable::new(3, (MacAddr([2, 0, 0, 0, 9 + group, 1]), 1), &[]);
     for number in [0, 2] {
-        let address = std::net::Ipv4Addr::new(10, 0, 0, number as u8);
-        table.bind(number, address.into(), network(2).mac);
+        let address = std::net::Ipv4Addr::new(10, 0, group, number as u8);
+        table.bind(number, address.into(), next_hop);
     }
     Arc::new(table)
 }
 
+fn pool_of_hosts(group: usize) -> PoolOf {
+    let stand_ins = format!("0.1.{group}.0-0.1.{group}.2");
+    PoolOf { hosts: Some(group), ..pool(&stand_ins, 1024..=65535) }
+}
+
 fn load_of_hosts(cps: u64) -> Load {
     let mut load = load(open(cps));
-    load.clients[0] = PoolOf { hosts: Some(0), ..pool("0.1.0.0-0.1.0.2", 1024..=65535) };
+    load.clients[0] = pool_of_hosts(0);
     load
 }
 
@@ -1738,9 +1746,9 @@ fn hosts_with_an_address_are_clients_in_turn_with_their_own_mac_addresses() {
         [("no_host", before.not_begun.total())]
     );
     assert_eq!((before.attempted, lab.wires[0].frames.len()), (0, 0));
-    let table = two_hosts();
+    let table = two_hosts(0, network(2).mac);
     lab.sides[0].use_hosts(&load, &[Some(table.clone())]);
-    let mut senders = std::collections::BTreeMap::new();
+    let mut senders = BTreeMap::new();
     while lab.now < Nanos(200 * MS) {
         lab.turn();
         for (_, frame) in lab.wires[0].frames.iter().filter(|(_, frame)| be16(frame, 12) == 0x800) {
@@ -1769,7 +1777,7 @@ fn a_lost_address_ends_the_flows_of_its_host_alone_and_nothing_more_leaves() {
     let server = Program::server("waits").recv(4).wait_peer_close();
     load.templates[0].server = server.build().expect("a good program");
     load.limits.flows = Some(10);
-    let (mut lab, table) = (Lab::new(&load), two_hosts());
+    let (mut lab, table) = (Lab::new(&load), two_hosts(0, network(2).mac));
     lab.sides[0].use_hosts(&load, &[Some(table.clone())]);
     lab.run(Nanos(500 * MS));
     assert_eq!(lab.sides[0].active(), 10);
@@ -1782,4 +1790,181 @@ fn a_lost_address_ends_the_flows_of_its_host_alone_and_nothing_more_leaves() {
     lab.run(Nanos(12_000 * MS));
     let client = lab.sides[0].statistics(false).total().client;
     assert_eq!((client.completed, client.failed.total()), (5, 5));
+}
+
+#[test]
+fn templates_of_hosts_that_share_servers_are_each_served_by_their_own_program() {
+    let mut of = templates_of_one_server([0, 1, 0]);
+    of.clients = vec![pool_of_hosts(0), pool_of_hosts(1)];
+    let mut lab = Lab::new(&of);
+    let tables = [0, 1].map(|group| Some(two_hosts(group, network(2).mac)));
+    lab.sides[0].use_hosts(&of, &tables);
+    lab.run(Nanos(5000 * MS));
+    let all = lab.end();
+    for of in &all.templates {
+        assert_eq!((of.client.completed, of.server.completed), (100, 100));
+    }
+    assert_eq!(all.link.unknown_clients, 0);
+}
+
+fn load_of_server_hosts(cps: u64) -> Load {
+    let mut load = load(open(cps));
+    load.servers[0] = pool_of_hosts(0);
+    load
+}
+
+/// Sides with the hosts of `table` as servers, whose MAC addresses the clients know.
+fn lab_of_server_hosts(load: &Load, table: &Arc<HostTable>) -> Lab {
+    let peer = |number: u8| Interface {
+        of: InterfaceOf::Peer,
+        addresses: format!("10.0.0.{number}").parse().unwrap(),
+        mac: None,
+        wraps: Vec::new(),
+        next_hop: Some(MacAddr([2, 0, 0, 0, 9, 1 + number])),
+    };
+    let clients = Network { interfaces: [0, 1, 2].map(peer).to_vec(), ..network(1) };
+    let mut lab = Lab::with(load, clients, network(2), (0, 1));
+    lab.sides.iter_mut().for_each(|side| side.use_hosts(load, &[Some(table.clone())]));
+    lab
+}
+
+#[test]
+fn hosts_with_an_address_are_servers_in_turn_with_their_own_mac_addresses() {
+    let (load, table) = (load_of_server_hosts(1000), two_hosts(0, network(1).mac));
+    let mut lab = lab_of_server_hosts(&load, &table);
+    [0, 2].into_iter().for_each(|number| table.unbind(number));
+    lab.run(Nanos(100 * MS));
+    let before = lab.sides[0].statistics(false).total().client;
+    let missed = before.not_begun.total();
+    assert_eq!(before.not_begun.iter().collect::<Vec<_>>(), [("no_host", missed)]);
+    assert_eq!((before.attempted, missed > 50, lab.wires[0].frames.len()), (0, true, 0));
+    for number in [0, 2] {
+        let address = std::net::Ipv4Addr::new(10, 0, 0, number as u8);
+        table.bind(number, address.into(), network(1).mac);
+    }
+    let (mut receivers, mut senders) = (BTreeMap::new(), BTreeSet::new());
+    while lab.now < Nanos(200 * MS) {
+        lab.turn();
+        for (_, frame) in &lab.wires[0].frames {
+            *receivers.entry((frame[5], frame[33])).or_insert(0u32) += 1;
+        }
+        for (_, frame) in &lab.wires[1].frames {
+            assert_eq!(frame[..6], network(1).mac.0);
+            senders.insert((frame[11], frame[29]));
+        }
+        lab.now = lab.now + Nanos(10_000);
+    }
+    assert!(table.is_in_use());
+    let total = lab.end().total();
+    assert!(!table.is_in_use(), "the last flow has ended");
+    assert_eq!(total.client.completed, total.client.attempted);
+    assert_eq!(total.server.completed, total.client.attempted);
+    assert!((90..=110).contains(&total.client.completed), "{:?}", total.client);
+    let hosts: Vec<(u8, u8)> = receivers.keys().copied().collect();
+    assert_eq!(hosts, [(1, 0), (3, 2)], "MAC and IP address of each");
+    assert_eq!(senders.into_iter().collect::<Vec<_>>(), hosts);
+    let counts: Vec<u32> = receivers.into_values().collect();
+    assert!(counts[0].abs_diff(counts[1]) < 20, "{counts:?}");
+}
+
+/// Flows that stay open for ten seconds.
+fn waiting(load: Load) -> Load {
+    let mut load = load;
+    let waits = Program::client("waits").send("ping").delay("10 s").close();
+    load.templates[0].client = waits.build().expect("a good program");
+    let server = Program::server("waits").recv(4).wait_peer_close();
+    load.templates[0].server = server.build().expect("a good program");
+    load
+}
+
+#[test]
+fn a_server_that_loses_its_address_ends_its_flows_with_the_reason() {
+    let mut load = waiting(load_of_server_hosts(100));
+    load.limits.flows = Some(30);
+    let table = two_hosts(0, network(1).mac);
+    let mut lab = lab_of_server_hosts(&load, &table);
+    // Runs until this many flows have begun. Returns the numbers of open and of lost ones.
+    let mut after = |flows: u64| loop {
+        lab.run(lab.now + Nanos(MS));
+        let all = lab.sides[1].statistics(false);
+        let server = all.total().server;
+        if server.attempted >= flows {
+            let lost = server.failed.get(Failure::AddressLost);
+            assert_eq!(all.link.address_lost, lost, "a reset for each, which no host can send");
+            return (server.active, lost);
+        }
+    };
+    assert_eq!(after(10), (10, 0));
+    table.unbind(2);
+    assert_eq!(after(20), (15, 5), "the other host has all that follow");
+    table.bind(2, std::net::Ipv4Addr::new(10, 0, 0, 2).into(), network(1).mac);
+    table.unbind(0);
+    assert_eq!(after(30), (10, 20), "with an address again, the host is a server again");
+    table.unbind(2);
+    assert_eq!(after(30), (0, 30));
+}
+
+#[test]
+fn hosts_that_are_servers_keep_their_addresses_until_the_last_flow_has_ended() {
+    let mut load = load_of_server_hosts(1000);
+    let server = Program::server("web").recv(4).send("pong").wait_peer_close();
+    load.templates[0].server = server.build().expect("a good program");
+    load.limits.flows = Some(3);
+    let table = two_hosts(0, network(1).mac);
+    let mut lab = lab_of_server_hosts(&load, &table);
+    assert_eq!(table.users(), 2, "clients and servers");
+    lab.run(Nanos(5000 * MS));
+    // The last acknowledgment is on its way.
+    assert_eq!((lab.sides[0].is_over(), lab.sides[1].active()), (true, 1));
+    assert_eq!(table.users(), 1);
+    lab.now = lab.now + lab.wires[0].delay;
+    lab.turn();
+    assert_eq!((lab.sides[1].active(), table.is_in_use()), (0, false));
+    assert_eq!(lab.sides[1].statistics(false).total().server.completed, 3);
+}
+
+#[test]
+fn flows_that_never_end_keep_the_addresses_of_servers_for_the_drain_time() {
+    let mut load = waiting(load_of_server_hosts(100));
+    load.limits.duration = Some(Nanos(100 * MS));
+    load.drain = Nanos(200 * MS);
+    let table = two_hosts(0, network(1).mac);
+    let mut lab = lab_of_server_hosts(&load, &table);
+    lab.run(Nanos(100 * MS));
+    lab.wires.iter_mut().for_each(|wire| wire.loss = 1000);
+    lab.sides[0].stop(lab.now);
+    lab.run(Nanos(5000 * MS));
+    assert!(lab.sides[0].is_over() && lab.sides[1].active() > 5);
+    lab.turn();
+    let due = lab.sides[1].next_due().expect("the end of the drain time");
+    assert!(due <= lab.now + load.drain, "{due:?} at {:?}", lab.now);
+    assert!(lab.sides[1].uses_hosts() && table.is_in_use());
+    lab.now = lab.now + load.drain;
+    lab.turn();
+    assert!(!lab.sides[1].uses_hosts() && !table.is_in_use());
+    assert!(lab.sides[1].active() > 5, "they stay open until the end of the run");
+}
+
+#[test]
+fn flows_that_flows_begin_go_to_the_same_host() {
+    let mut of = pages();
+    of.servers[0] = pool_of_hosts(0);
+    let mut lab = lab_of_server_hosts(&of, &two_hosts(0, network(1).mac));
+    let mut begun = Vec::new();
+    while !lab.sides[0].is_over() {
+        lab.turn();
+        let just_now = lab.now + lab.wires[0].delay;
+        let syn = |frame: &[u8]| frame.len() > 47 && frame[23] == 6 && frame[47] == 2;
+        let sent = lab.wires[0].frames.iter().filter(|(at, _)| *at == just_now);
+        begun.extend(sent.filter(|(_, frame)| syn(frame)).map(|(_, f)| f[26..34].to_vec()));
+        lab.now = just_now;
+    }
+    let all = lab.end();
+    assert_eq!((all.templates[0].client.completed, all.templates[1].server.completed), (50, 150));
+    begun.sort_unstable();
+    assert_eq!(begun.len(), 200);
+    // A page, and its three parts.
+    for ends in begun.chunk_by(|a, b| a == b) {
+        assert_eq!(ends.len() % 4, 0, "{ends:?}");
+    }
 }

@@ -13,9 +13,10 @@ use super::{HostGroup, PingSettings, view::Ipv6View};
 use crate::{
     ALL_SERVERS, AdvertisingRouter, Datagram6, Dhcp6Client, Dhcp6Context, Dhcp6Event, Dhcp6Failure,
     Dhcp6Server, Dhcp6Settings, Dhcp6State, Dhcp6Step, DiscoveryAction, DuplicateAction,
-    DuplicateDetection, Echo, EventKind, FrameQueue, IcmpError, LogProtocol, Message6, NdMessage,
-    NdTimers, Neighbor, NeighborAction, NeighborMessage, PrefixChange, PrefixList, Request6,
-    RouterAdvertisement, RouterDiscovery, RouterSettings, Server6Counters, Server6Settings,
+    DuplicateDetection, Echo, EventKind, FrameQueue, IcmpError, Kind6, LogProtocol, Message6,
+    NdMessage, NdTimers, Neighbor, NeighborAction, NeighborMessage, PrefixChange, PrefixList,
+    Request6, RouterAdvertisement, RouterDiscovery, RouterSettings, Server6Counters,
+    Server6Settings,
     dhcp6_message::SERVER_PORT_6,
     echo_reply, group_mac,
     host::{IPV6, begin_frame},
@@ -174,6 +175,9 @@ pub struct Dhcp6Statistics {
     pub sent: BTreeMap<&'static str, u64>,
     pub received: BTreeMap<&'static str, u64>,
     pub retransmissions: u64,
+    /// Offers that were ignored, and replies with rapid commit; `received` includes both.
+    pub ignored_offers: u64,
+    pub rapid_replies: u64,
     /// Times that a host got leases, those with a delegated prefix, and times that it got other
     /// configuration.
     pub bound: u64,
@@ -386,6 +390,17 @@ impl HostGroup {
             }
             _ => false,
         }
+    }
+
+    /// The valid lifetime of the DHCPv6 lease of host number `host` in seconds; `u32::MAX`: without
+    /// an end.
+    pub fn dhcp6_lease_seconds(&self, host: u32) -> Option<u32> {
+        self.ipv6.as_ref()?.clients.get(host as usize)?.lease_seconds()
+    }
+
+    /// The group's DHCPv6 server.
+    pub fn dhcp6_server(&self) -> Option<&Dhcp6Server> {
+        self.ipv6.as_ref()?.server.as_ref()
     }
 
     /// The prefix that a server has delegated to host number `host`, and its length.
@@ -963,9 +978,19 @@ impl HostGroup {
         };
         let dhcp = ipv6.counted.dhcp.get_or_insert_default();
         *dhcp.received.entry(message.kind.word()).or_default() += 1;
+        dhcp.rapid_replies += u64::from(message.kind == Kind6::Reply && message.rapid_commit);
         let received = (LogProtocol::Dhcp6, EventKind::Received);
         self.note(host, received, message.kind.word(), None);
-        self.step_ipv6(host, now, out, |client, cx| client.receive(cx, &message));
+        let mut is_ignored = false;
+        self.step_ipv6(host, now, out, |client, cx| {
+            let step = client.receive(cx, &message);
+            is_ignored = matches!(step.event, Some(Dhcp6Event::Ignored(_)));
+            step
+        });
+        if let Some(ipv6) = self.ipv6.as_mut().filter(|_| message.kind == Kind6::Advertise) {
+            let dhcp = ipv6.counted.dhcp.get_or_insert_default();
+            dhcp.ignored_offers += u64::from(is_ignored);
+        }
         if self.stopped.is_some() {
             // Nothing else would give leases back that the host gets after its turn.
             if self.settings.release && host < self.released {

@@ -264,7 +264,8 @@ impl HostGroup {
     /// The server that a host asks.
     fn server_of(&self, host: u32, settings: &ResolverSettings) -> Option<IpAddr> {
         let of_dhcp = self.hosts[host as usize].client.dns();
-        settings.server.or(of_dhcp.map(IpAddr::from))
+        let of_ppp = || self.pppoe.as_ref()?.name_server(host);
+        settings.server.or_else(|| of_dhcp.or_else(of_ppp).map(IpAddr::from))
     }
 
     fn send_question(
@@ -282,7 +283,9 @@ impl HostGroup {
             self.path(host, now, &to)
         });
         self.asker = host;
+        let in_session = self.pppoe.as_ref().and_then(|of| of.server_of(host));
         let answer = path.map(|(.., hop)| match hop {
+            _ if let Some(server) = in_session => Answer::Mac(server),
             IpAddr::V4(_) => self.neighbors.find(now, hop),
             IpAddr::V6(hop) => self.find_ipv6(now, hop),
         });
@@ -297,12 +300,13 @@ impl HostGroup {
         };
         names.asked.sent += 1;
         let kind = if source.is_ipv4() { IPV4 } else { IPV6 };
-        out.push(self.due, |octets| {
-            begin_frame(octets, (mac, from), &self.settings.tags, kind);
-            write_datagram((source, target), (question.port, DNS_PORT), octets, |octets| {
-                names.resolver.write(question, settings, octets);
-            });
+        let mut packet = std::mem::take(&mut self.scratch);
+        packet.clear();
+        write_datagram((source, target), (question.port, DNS_PORT), &mut packet, |octets| {
+            names.resolver.write(question, settings, octets);
         });
+        self.push((mac, from), kind, &packet, out);
+        self.scratch = packet;
         Sent::Yes
     }
 
@@ -566,14 +570,12 @@ impl HostGroup {
         if kind.is_ok() {
             let addresses = (datagram.destination, datagram.source);
             let kind = if datagram.source.is_ipv4() { IPV4 } else { IPV6 };
-            let mac = self.mac(host);
-            out.push(self.due, |octets| {
-                begin_frame(octets, (from, mac), &self.settings.tags, kind);
-                let ports = (DNS_PORT, datagram.ports.0);
-                write_datagram(addresses, ports, octets, |octets| {
-                    octets.extend_from_slice(&reply);
-                });
+            let ports = (DNS_PORT, datagram.ports.0);
+            let mut packet = Vec::with_capacity(reply.len() + 48);
+            write_datagram(addresses, ports, &mut packet, |octets| {
+                octets.extend_from_slice(&reply);
             });
+            self.push((from, self.mac(host)), kind, &packet, out);
         }
         self.scratch = reply;
         Some(true)

@@ -100,6 +100,11 @@ impl PppoeHosts {
         self.clients.get(host as usize).and_then(PppoeClient::addresses)
     }
 
+    /// A name server that the server of a host's session named.
+    pub(super) fn name_server(&self, host: u32) -> Option<Ipv4Addr> {
+        self.clients.get(host as usize)?.link().name_servers().next()
+    }
+
     /// The server's MAC address of a host whose session is open.
     pub(super) fn server_of(&self, host: u32) -> Option<MacAddr> {
         let client = self.clients.get(host as usize)?;
@@ -216,6 +221,11 @@ impl HostGroup {
         };
         let Some(server) = &mut pppoe.server else { return };
         let step = act(server, &PppoeServerContext { now, chance, settings });
+        for address in server.take_changed() {
+            if let Some(shared) = &self.shared {
+                shared.table.set_session(address, server.client(address));
+            }
+        }
         pppoe.count(&step.events);
         self.push_pppoe(self.settings.mac, step.send, out);
     }
@@ -292,7 +302,14 @@ impl HostGroup {
                 step
             }),
         }
-        match carried {
+        if let Some(packet) = carried
+            && let Some(claimed) = self.receive_names(now, (Some(host), from), (packet, false), out)
+        {
+            self.schedule(host);
+            return claimed;
+        }
+        let is_own = !carried.is_some_and(|packet| self.is_of_other_source(packet));
+        match carried.filter(|_| is_own) {
             Some(packet) if packet.first().is_some_and(|first| first >> 4 == 4) => {
                 self.receive_echo(now, (host, from), packet, out);
             }
@@ -300,7 +317,7 @@ impl HostGroup {
             None => {}
         }
         self.schedule(host);
-        true
+        is_own
     }
 
     /// Answers an echo request to the link-local address of a session.
@@ -345,6 +362,16 @@ impl HostGroup {
             Some(server) => (to, server.link(to)?.1),
         };
         Some(PppoeFrame::session(to, session, protocol, packet))
+    }
+
+    /// The MAC address of the other end of a host's session, and its number, for a table of hosts.
+    /// A concentrator has one for each client: [`HostTable::path`](crate::HostTable::path).
+    pub(super) fn shared_session(&self, host: u32) -> Option<(MacAddr, u16)> {
+        let pppoe = self.pppoe.as_ref()?;
+        match &pppoe.server {
+            Some(_) => (host == 0).then_some((self.settings.mac, 0)),
+            None => pppoe.clients.get(host as usize).map(PppoeClient::session),
+        }
     }
 
     /// Begins to terminate the session of a host at the end.

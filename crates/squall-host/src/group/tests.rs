@@ -3,13 +3,13 @@
 use proptest::prelude::*;
 use squall_units::SplitMix64;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::*;
 use crate::{
     CdpSettings, DhcpBegin, EAPOL, GroupVersion, Host, LldpSettings, MembershipTimers,
-    OptionTemplate, PppAuth, PppSettings, PppoeClientSettings, PppoeServerSettings,
-    QuerierSettings, SourceFilter, SupplicantSettings, ValueTemplate,
+    OptionTemplate, PPP_IPV4, PppAuth, PppSettings, PppoeClientSettings, PppoeFrame,
+    PppoeServerSettings, QuerierSettings, SourceFilter, SupplicantSettings, ValueTemplate,
 };
 
 pub(super) const BEGIN: Nanos = Nanos(5_000_000_000);
@@ -1448,6 +1448,77 @@ fn bound_hosts_are_shared_with_the_mac_address_that_arp_found() {
     link.groups.pop();
     link.run(Some(BEGIN + seconds(1001.0)));
     assert_eq!((table.bound(), table.losses()), (0, 100));
+}
+
+#[test]
+fn hosts_with_sessions_are_shared_while_they_are_open_and_with_those_of_the_other_end() {
+    let mut link = Link::of([pppoe(5), concentrator(5)]);
+    let tables = [0, 1].map(|number| {
+        let settings = link.groups[number].settings().clone();
+        let table = HostTable::new(settings.count, (settings.mac, settings.mac_step), &[]);
+        let table = if number == 1 { table.with_sessions([10, 0, 1, 0].into(), 5) } else { table };
+        let table = Arc::new(table);
+        link.groups[number] = HostGroup::new(settings, BEGIN).sharing(table.clone());
+        table
+    });
+    link.run(Some(BEGIN + seconds(20.0)));
+    let [clients, servers] = &tables;
+    assert_eq!((clients.bound(), servers.bound()), (5, 1));
+    let server = servers.get(0).unwrap();
+    let mut numbers = BTreeSet::new();
+    for number in 0..5 {
+        let host = clients.get(number).unwrap();
+        assert_eq!(Some(host.address), link.groups[0].address(number).map(IpAddr::V4));
+        assert_eq!((host.next_hop, server.address), (server.mac, [10, 0, 0, 1].into()));
+        let back = servers.path(server, host.address).expect("its session");
+        assert_eq!((back.next_hop, back.session), (host.mac, host.session));
+        numbers.insert(host.session);
+    }
+    assert_eq!((numbers.len(), numbers.contains(&0)), (5, false));
+
+    // A TCP segment in the session belongs to a flow, and an echo request to the host.
+    let host = clients.get(3).unwrap();
+    let (IpAddr::V4(source), IpAddr::V4(to)) = (server.address, host.address) else {
+        panic!("addresses of IPv4")
+    };
+    let mut segment = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0];
+    segment.extend([source.octets(), to.octets()].concat());
+    segment.resize(40, 0);
+    let echo = Echo { source: server.address, destination: host.address, id: 1, seq: 1 };
+    for (packet, own) in [(segment, false), (echo.request(), true)] {
+        let packet = PppoeFrame::session(host.mac, host.session, PPP_IPV4, &packet);
+        let mut frame = Vec::new();
+        begin_frame(&mut frame, (host.mac, server.mac), &[], packet.kind);
+        frame.extend(packet.octets);
+        let now = link.now;
+        let claimed = link.groups[0].receive(now, (&frame, false), &mut FrameQueue::default());
+        assert_eq!(claimed, own);
+    }
+
+    // Without an answer to three echo requests of LCP, the sessions end.
+    link.groups.pop();
+    link.run(Some(BEGIN + seconds(200.0)));
+    assert_eq!((clients.bound(), clients.losses()), (0, 5));
+}
+
+#[test]
+fn a_concentrator_forgets_the_sessions_that_have_ended() {
+    let clients = GroupSettings { release: true, ..pppoe(3) };
+    let mut link = Link::of([clients, concentrator(3)]);
+    let settings = link.groups[1].settings().clone();
+    let table = HostTable::new(1, (settings.mac, 1), &[]).with_sessions([10, 0, 1, 0].into(), 3);
+    let table = Arc::new(table);
+    link.groups[1] = HostGroup::new(settings, BEGIN).sharing(table.clone());
+    link.run(Some(BEGIN + seconds(20.0)));
+    let sessions = || {
+        let host = table.get(0).expect("its address is static");
+        (0..3u8).filter(|n| table.path(host, [10, 0, 1, *n].into()).is_some()).count()
+    };
+    assert_eq!(sessions(), 3);
+    let now = link.now;
+    link.groups[0].stop(now);
+    link.run(Some(now + seconds(20.0)));
+    assert_eq!(sessions(), 0);
 }
 
 #[test]

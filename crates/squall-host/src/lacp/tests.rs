@@ -223,6 +223,28 @@ fn two_passive_ports_are_silent_and_one_active_port_is_enough() {
 }
 
 #[test]
+fn a_port_on_standby_announces_itself_out_of_sync_until_it_is_let_back_in() {
+    let mut link = Link::started([FAST, FAST]);
+    link.run(seconds(110));
+    link.step(0, |port, now, settings| port.set_standby(now, true, settings));
+    link.exchange();
+    link.run(seconds(120));
+    let [own, other] = &link.ports;
+    assert!(!own.is_up() && !own.is_selected() && !other.is_up());
+    assert_eq!((own.mux_state(), other.mux_state()), (LacpMux::Detached, LacpMux::Attached));
+    assert_eq!(other.ends().1.state & (SYNCHRONIZATION | COLLECTING), 0);
+    assert_eq!(link.times(0, seconds(111)).len(), 9, "one each second");
+    // It outlasts a stop and a start.
+    link.ports[0].stop();
+    link.step(0, LacpPort::start);
+    link.run(seconds(140));
+    assert!(!link.ports[0].is_up());
+    link.step(0, |port, now, settings| port.set_standby(now, false, settings));
+    link.run(seconds(150));
+    assert!(link.ports.iter().all(LacpPort::is_up), "{:?}", link.ports);
+}
+
+#[test]
 fn at_most_three_pdus_leave_in_a_fast_interval() {
     let mut link = Link::new([FAST, FAST]);
     link.step(0, LacpPort::start);

@@ -2,25 +2,27 @@
 //! interface runs.
 
 use std::{
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use squall_control::driving::lock;
 use squall_host::{
-    Addressing, ClientSettings, ConflictTimers, Datagram, DhcpServer, DhcpTimers, FrameQueue,
-    GroupSettings, GroupStatistics, HostGroup, Ipv4View,
+    Addressing, ClientSettings, ConflictTimers, Datagram, Datagram6, DhcpServer, DhcpTimers,
+    FrameQueue, GroupSettings, GroupStatistics, HostGroup, InterfaceIdentifier, Ipv4View,
+    Ipv6Addressing, Ipv6Settings, Ipv6View, NdTimers,
 };
 use squall_units::{MacAddr, Nanos};
 
-use crate::{DeviceInfo, DhcpServerInfo, Translated, VlanInfo};
+use crate::{DeviceInfo, Dhcp6ServerInfo, DhcpServerInfo, Translated, VlanInfo};
 
 const IPV4: [u8; 2] = [8, 0];
+const IPV6: [u8; 2] = [0x86, 0xdd];
 /// Time limit for releases to leave when protocols stop, and then for servers of the same
 /// configuration to receive them. Usually both take a few milliseconds, but the thread of an
 /// interface may wait for a CPU.
-const RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
+pub const RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A client or a server, by its name in the configuration.
 pub struct DhcpHost {
@@ -41,6 +43,19 @@ pub struct Lease {
     pub left_s: u32,
 }
 
+/// An address or a prefix of a DHCPv6 server's client. Times are the remaining ones, in seconds.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Lease6 {
+    /// The client's DUID.
+    pub client: Vec<u8>,
+    pub address: IpAddr,
+    /// Length of a prefix; 128 for an address.
+    pub length: u8,
+    pub left_s: u32,
+    pub renews_s: u32,
+    pub rebinds_s: u32,
+}
+
 /// The clients and servers of a configuration. `now` is their start.
 pub fn hosts(translated: &Translated, now: Nanos) -> Vec<Arc<DhcpHost>> {
     let devices = &translated.devices;
@@ -54,6 +69,30 @@ pub fn hosts(translated: &Translated, now: Nanos) -> Vec<Arc<DhcpHost>> {
         };
         Some(DhcpHost::new(&client.name, device, settings, now))
     });
+    let clients6 = devices.iter().filter_map(|device| {
+        let client = device.dhcpv6.as_ref()?;
+        let ipv6 = Ipv6Settings {
+            addressing: Ipv6Addressing::Dhcp,
+            dhcp: Some(client.settings),
+            timers: NdTimers::default(),
+            ..silent_ipv6()
+        };
+        let settings = GroupSettings { ipv6: Some(ipv6), release: true, ..of_device(device) };
+        Some(DhcpHost::new(&client.name, device, settings, now))
+    });
+    let servers6 = translated.dhcp6_servers.iter().map(|server| {
+        let Dhcp6ServerInfo { name, interface, address, settings } = server;
+        let device = &devices[*interface];
+        let prefix = device.ipv6.iter().find(|own| own.address == *address);
+        let prefix = prefix.map_or(128, |own| own.prefix);
+        let ipv6 = Ipv6Settings {
+            addressing: Ipv6Addressing::Static { first: *address, prefix },
+            server: Some(settings.clone()),
+            ..silent_ipv6()
+        };
+        let settings = GroupSettings { ipv6: Some(ipv6), ..of_device(device) };
+        DhcpHost::new(name, device, settings, now)
+    });
     let servers = translated.dhcp_servers.iter().map(|server| {
         let DhcpServerInfo { name, interface, settings, options } = server;
         let device = &devices[*interface];
@@ -66,7 +105,20 @@ pub fn hosts(translated: &Translated, now: Nanos) -> Vec<Arc<DhcpHost>> {
         };
         DhcpHost::new(name, device, settings, now)
     });
-    clients.chain(servers).map(Arc::new).collect()
+    clients.chain(servers).chain(clients6).chain(servers6).map(Arc::new).collect()
+}
+
+/// IPv6 of a host that is silent: it neither examines its addresses nor solicits routers.
+fn silent_ipv6() -> Ipv6Settings {
+    Ipv6Settings {
+        addressing: Ipv6Addressing::Dhcp,
+        identifier: InterfaceIdentifier::Eui64,
+        gateway: None,
+        timers: NdTimers { probes: 0, solicitations: 0, ..NdTimers::default() },
+        dhcp: None,
+        router: None,
+        server: None,
+    }
 }
 
 fn of_device(device: &DeviceInfo) -> GroupSettings {
@@ -83,7 +135,8 @@ fn of_device(device: &DeviceInfo) -> GroupSettings {
 
 impl DhcpHost {
     fn new(name: &str, device: &DeviceInfo, settings: GroupSettings, now: Nanos) -> Self {
-        let (is_server, tags) = (settings.server.is_some(), settings.tags.len());
+        let serves_ipv6 = settings.ipv6.as_ref().is_some_and(|ipv6| ipv6.server.is_some());
+        let (is_server, tags) = (settings.server.is_some() || serves_ipv6, settings.tags.len());
         let group = HostGroup::new(settings, now);
         let state = Mutex::new((group, FrameQueue::default()));
         let (name, port) = (name.to_owned(), device.port.clone());
@@ -92,7 +145,7 @@ impl DhcpHost {
 
     /// Handles a received frame. `partial`: see [`Datagram::parse`].
     pub fn receive(&self, now: Nanos, (frame, partial): (&[u8], bool), out: &mut Vec<Vec<u8>>) {
-        // ARP and echo for the address of a server are those of its device.
+        // ARP, neighbor discovery and echo for the address of a server are those of its device.
         if self.is_server && !self.is_dhcp(frame) {
             return;
         }
@@ -110,8 +163,9 @@ impl DhcpHost {
     }
 
     fn is_dhcp(&self, frame: &[u8]) -> bool {
-        let packet = frame.get(12 + 4 * self.tags..).and_then(|rest| rest.strip_prefix(&IPV4));
-        packet.is_some_and(Datagram::is_dhcp)
+        let rest = frame.get(12 + 4 * self.tags..).unwrap_or_default();
+        rest.strip_prefix(&IPV4).is_some_and(Datagram::is_dhcp)
+            || rest.strip_prefix(&IPV6).is_some_and(Datagram6::is_dhcp)
     }
 
     pub fn statistics(&self) -> GroupStatistics {
@@ -137,6 +191,43 @@ impl DhcpHost {
         let mut leases: Vec<_> =
             server.leases().filter(|(_, _, until)| *until > now).map(lease).collect();
         leases.sort_by_key(|lease| lease.address);
+        leases
+    }
+
+    /// The DHCPv6 client's addresses and prefix, and the length of their lease in seconds.
+    pub fn lease6(&self, now: Nanos) -> Option<(Ipv6View, Option<u32>)> {
+        let state = lock(&self.state);
+        let view = state.0.view(0, now)?.ipv6?;
+        Some((view, state.0.dhcp6_lease_seconds(0)))
+    }
+
+    /// The leases of the DHCPv6 server, by address, before the prefixes.
+    pub fn leases6(&self, now: Nanos) -> Vec<Lease6> {
+        let state = lock(&self.state);
+        let Some(server) = state.0.dhcp6_server() else { return Vec::new() };
+        let (valid, preferred) = (server.settings().valid, server.settings().preferred);
+        let mut leases = Vec::new();
+        for binding in server.leases().filter(|binding| binding.until > now) {
+            let left_s = (binding.until.saturating_sub(now).0 / Nanos::SECOND.0) as u32;
+            let elapsed = valid.saturating_sub(left_s);
+            // The server's T1 and T2 (RFC 9915 section 21.4).
+            let until = |part: u64| {
+                let after = (u64::from(preferred) * part / 10) as u32;
+                after.saturating_sub(elapsed)
+            };
+            let address = binding.address.map(|address| (address, 128));
+            for (address, length) in address.into_iter().chain(binding.prefix) {
+                leases.push(Lease6 {
+                    client: binding.client.to_vec(),
+                    address: address.into(),
+                    length,
+                    left_s,
+                    renews_s: until(5),
+                    rebinds_s: until(8),
+                });
+            }
+        }
+        leases.sort_by_key(|lease| (std::cmp::Reverse(lease.length), lease.address));
         leases
     }
 
@@ -179,7 +270,7 @@ fn release_within(timeout: Duration, hosts: &[Arc<DhcpHost>], now: Nanos) {
 }
 
 /// Returns as soon as `done` is true, or after `timeout`.
-fn wait_until(timeout: Duration, done: impl Fn() -> bool) {
+pub fn wait_until(timeout: Duration, done: impl Fn() -> bool) {
     let end = Instant::now() + timeout;
     while !done() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(2));
@@ -211,6 +302,7 @@ mod tests {
                     "name": "e1", "connection": { "choice": "port_name", "port_name": "p1" },
                     "mac": "02:00:00:00:00:01", "vlans": [{ "name": "v1", "id": 7 }],
                     "dhcpv4_interfaces": [{ "name": "c1" }],
+                    "dhcpv6_interfaces": [{ "name": "c6", "ia_type": { "choice": "ianapd" } }],
                 }] },
                 { "name": "d2",
                   "ethernets": [{
@@ -218,6 +310,9 @@ mod tests {
                     "mac": "02:00:00:00:00:02", "vlans": [{ "name": "v2", "id": 7 }],
                     "ipv4_addresses": [{
                         "name": "i2", "address": "10.0.0.1", "gateway": "10.0.0.254", "prefix": 16,
+                    }],
+                    "ipv6_addresses": [{
+                        "name": "i6", "address": "2001:db8::1", "gateway": "2001:db8::fe",
                     }],
                   }],
                   "dhcp_server": { "ipv4_interfaces": [{
@@ -229,6 +324,15 @@ mod tests {
                             "router_address": "10.0.0.1", "primary_dns_server": "10.0.0.53",
                         },
                     }],
+                  }], "ipv6_interfaces": [{
+                    "name": "s6", "ipv6_name": "i6",
+                    "leases": [{ "lease_time": 1000, "ia_type": { "choice": "ianapd", "ianapd": {
+                        "iana": { "start_address": "2001:db8::100", "size": 3 },
+                        "iapd": {
+                            "start_prefix_address": "2001:db8:100::", "prefix_size": 2,
+                            "configured_prefix_len": 56, "advertised_prefix_len": 56,
+                        },
+                    } } }],
                   }] },
                 },
             ],
@@ -256,7 +360,7 @@ mod tests {
     #[test]
     fn a_client_gets_an_address_of_a_server_and_gives_it_back() {
         let hosts = hosts(&devices(), Nanos(0));
-        let [client, server] = &hosts[..] else { panic!("two hosts") };
+        let [client, server, ..] = &hosts[..] else { panic!("no hosts") };
         assert_eq!((client.port.as_str(), server.port.as_str()), ("p1", "p2"));
         exchange(client, server, Nanos(1));
         let (view, seconds) = client.lease(Nanos(1)).unwrap();
@@ -278,6 +382,49 @@ mod tests {
         assert!(client.is_settled());
         assert!(server.leases(Nanos(3)).is_empty(), "the address was given back");
         assert_eq!(server.statistics().server.unwrap().0.releases, 1);
+    }
+
+    /// Lets time pass between a client and a server, until the client has a lease over IPv6.
+    fn bind_ipv6(client: &DhcpHost, server: &DhcpHost) -> Nanos {
+        for millis in 0..20_000 {
+            let now = Nanos(millis * 1_000_000);
+            exchange(client, server, now);
+            if client.lease6(now).is_some_and(|(view, _)| !view.addresses.is_empty()) {
+                return now;
+            }
+        }
+        panic!("no lease: {:?}", client.statistics().ipv6);
+    }
+
+    #[test]
+    fn a_client_gets_an_address_and_a_prefix_over_ipv6_and_gives_them_back() {
+        let hosts = hosts(&devices(), Nanos(0));
+        let [_, _, client, server] = &hosts[..] else { panic!("four hosts") };
+        let now = bind_ipv6(client, server);
+        let (view, seconds) = client.lease6(now).unwrap();
+        assert_eq!(view.addresses, ["2001:db8::100".parse::<std::net::Ipv6Addr>().unwrap()]);
+        assert_eq!(view.prefix, Some(("2001:db8:100::".parse().unwrap(), 56)));
+        assert_eq!(seconds, Some(1000));
+        let leases = server.leases6(now);
+        let found: Vec<_> = leases.iter().map(|of| (of.address.to_string(), of.length)).collect();
+        assert_eq!(found, [("2001:db8::100".into(), 128), ("2001:db8:100::".into(), 56)]);
+        let lease = &leases[0];
+        assert_eq!(lease.client, [0, 3, 0, 1, 2, 0, 0, 0, 0, 1]);
+        // The client has examined the address for a second.
+        assert!((998..1000).contains(&lease.left_s), "{lease:?}");
+        assert!((498..=500).contains(&lease.renews_s), "{lease:?}");
+        assert!((798..=800).contains(&lease.rebinds_s), "{lease:?}");
+        let counted = client.statistics().ipv6.unwrap();
+        let dhcp = counted.dhcp.unwrap();
+        assert_eq!((dhcp.sent["request"], dhcp.bound, dhcp.prefixes), (1, 1, 1));
+        let nd = server.statistics().ipv6.unwrap().nd;
+        assert_eq!((nd.probes, nd.router_solicitations), (0, 0), "those of the device");
+
+        client.stop(now);
+        exchange(client, server, now + Nanos(1));
+        assert!(client.is_settled());
+        assert_eq!(server.leases6(now + Nanos(1)), []);
+        assert_eq!(server.statistics().ipv6.unwrap().server.unwrap().0.releases, 1);
     }
 
     #[test]

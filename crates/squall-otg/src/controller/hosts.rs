@@ -1,5 +1,6 @@
 //! Emulated devices on the interfaces of ports: they answer ARP, neighbor discovery and echo
 //! requests for their addresses, resolve the MAC addresses of gateways, and send pings on request.
+//! The same threads run the protocols of devices and of ports.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,7 +19,11 @@ use squall_host::{Answer, Arp, Echo, Host, NeighborCache, NeighborMessage, solic
 use squall_machine::speaking::{self, HostThread};
 use squall_units::{Cannot, MacAddr, Nanos};
 
-use super::dhcp::{self, DhcpHost};
+use super::{
+    dhcp::{self, DhcpHost},
+    lacp::LacpMember,
+    lldp::{self, LldpAgent},
+};
 use crate::{DeviceInfo, Problem, Resolved, Translated, VlanInfo, replies::PingRequest};
 
 /// Interval between echo requests while no answer arrives.
@@ -34,10 +39,47 @@ const IPV6: u16 = 0x86dd;
 pub struct Hosts {
     speaking: Vec<HostThread>,
     shared: Arc<Shared>,
-    /// Clients and servers of DHCP. They keep their counters when they stop.
-    dhcp: Vec<Arc<DhcpHost>>,
+    protocols: Protocols,
     /// Whether they are started.
-    dhcp_is_on: bool,
+    protocols_are_on: bool,
+}
+
+/// Protocols of devices and of ports. They keep their counters when they stop.
+#[derive(Clone, Default)]
+struct Protocols {
+    /// Clients and servers of DHCP.
+    dhcp: Vec<Arc<DhcpHost>>,
+    lldp: Vec<Arc<LldpAgent>>,
+    lacp: Vec<Arc<LacpMember>>,
+}
+
+impl Protocols {
+    /// The protocols of a configuration, which start at `now`.
+    fn of(translated: &Translated, now: Nanos) -> Self {
+        let lldp = translated.lldp.iter().map(|info| Arc::new(LldpAgent::new(info, now)));
+        let members = translated.lags.iter().flat_map(|lag| {
+            lag.members.iter().map(move |member| Arc::new(LacpMember::new(lag, member, now)))
+        });
+        let dhcp = dhcp::hosts(translated, now);
+        Self { dhcp, lldp: lldp.collect(), lacp: members.collect() }
+    }
+
+    /// The protocols of one port.
+    fn on_port(&self, port: &str) -> Self {
+        let Self { mut dhcp, mut lldp, mut lacp } = self.clone();
+        dhcp.retain(|host| host.port == port);
+        lldp.retain(|agent| agent.info.port == port);
+        lacp.retain(|member| member.port == port);
+        Self { dhcp, lldp, lacp }
+    }
+
+    /// A protocol, and the name of its instance; `None`: there is none.
+    fn first(&self) -> Option<(&'static str, &str)> {
+        let dhcp = self.dhcp.iter().map(|host| ("DHCP", &host.name[..]));
+        let lldp = self.lldp.iter().map(|agent| ("LLDP", &agent.info.name[..]));
+        let lacp = self.lacp.iter().map(|member| ("LACP", &member.lag[..]));
+        dhcp.chain(lldp).chain(lacp).next()
+    }
 }
 
 #[derive(Default)]
@@ -142,25 +184,25 @@ struct Known {
 }
 
 impl Hosts {
-    /// Starts devices on ports with a kernel interface, with their clients and servers of DHCP.
+    /// Starts devices on ports with a kernel interface, with the protocols of devices and ports.
     /// Devices on other ports can reach only each other, and all their addresses are in the
     /// configuration.
     ///
     /// # Errors
-    /// A port that does not open; a DHCP client or server on a port without an interface.
+    /// A port that does not open; a protocol on a port without an interface.
     pub fn start(translated: &Translated) -> Result<Self, Error> {
-        let dhcp = dhcp::hosts(translated, squall_port::monotonic());
-        Self { dhcp, dhcp_is_on: true, ..Self::default() }.speak(translated)
+        let protocols = Protocols::of(translated, squall_port::monotonic());
+        Self { protocols, protocols_are_on: true, ..Self::default() }.speak(translated)
     }
 
-    /// Starts devices as [`Hosts::start`] does, but without DHCP, which belongs to the protocols:
-    /// clients that have given their addresses back must not ask for others. Their counters stay.
+    /// Starts devices as [`Hosts::start`] does, but without protocols: clients that have given
+    /// their addresses back must not ask for others. Their counters stay.
     ///
     /// # Errors
     /// A port that does not open.
     pub fn start_devices(&mut self, translated: &Translated) -> Result<(), Error> {
         let speaking = Self::default().speak(translated)?;
-        *self = Self { dhcp: mem::take(&mut self.dhcp), ..speaking };
+        *self = Self { protocols: mem::take(&mut self.protocols), ..speaking };
         Ok(())
     }
 
@@ -173,15 +215,15 @@ impl Hosts {
                 .filter(|device| device.port == port.name)
                 .map(Device::of)
                 .collect();
-            let on_port = hosts.dhcp.iter().filter(|host| host.port == port.name);
-            let dhcp: Vec<_> = on_port.cloned().collect();
+            let protocols = hosts.protocols.on_port(&port.name);
             let interface = squall_machine::ports::interface_of(&port.address);
-            if let (None, Some(host)) = (&interface, dhcp.first()) {
+            if let (None, Some((protocol, name))) = (&interface, protocols.first()) {
                 let why = format!("port {} ({}) is not an interface", port.name, port.address);
-                return Err(Cannot::new(format!("start DHCP of {:?}", host.name), why).into());
+                return Err(Cannot::new(format!("start {protocol} of {name:?}"), why).into());
             }
-            let Some(interface) = interface.filter(|_| !here.is_empty()) else { continue };
-            let devices = Devices { list: here, dhcp, shared: hosts.shared.clone() };
+            let is_needed = !here.is_empty() || protocols.first().is_some();
+            let Some(interface) = interface.filter(|_| is_needed) else { continue };
+            let devices = Devices { list: here, protocols, shared: hosts.shared.clone() };
             let speaking = HostThread::start(&interface, devices)
                 .map_err(|error| Error::Environment(format!("port {}: {error}", port.name)))?;
             hosts.speaking.push(speaking);
@@ -189,17 +231,35 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Stops the devices. DHCP clients give their addresses back; counters stay.
+    /// Stops the devices. DHCP clients give their addresses back, and LLDP announces its end;
+    /// counters stay.
     pub fn stop(&mut self) {
-        if self.dhcp_is_on {
-            dhcp::release(&self.dhcp, squall_port::monotonic());
+        if self.protocols_are_on {
+            let now = squall_port::monotonic();
+            self.protocols.lacp.iter().for_each(|member| member.enable(now, false));
+            dhcp::release(&self.protocols.dhcp, now);
+            lldp::stop(&self.protocols.lldp);
         }
-        *self = Self { dhcp: mem::take(&mut self.dhcp), ..Self::default() };
+        *self = Self { protocols: mem::take(&mut self.protocols), ..Self::default() };
     }
 
     /// The DHCP client or server with this name, if protocols were started.
     pub fn dhcp(&self, name: &str) -> Option<&DhcpHost> {
-        self.dhcp.iter().find(|host| host.name == name).map(|host| &**host)
+        self.protocols.dhcp.iter().find(|host| host.name == name).map(|host| &**host)
+    }
+
+    /// The LLDP instance with this name, if protocols were started.
+    pub fn lldp(&self, name: &str) -> Option<&LldpAgent> {
+        self.protocols.lldp.iter().find(|agent| agent.info.name == name).map(|agent| &**agent)
+    }
+
+    /// The port of an aggregate, if protocols were started.
+    pub fn lacp(&self, port: &str) -> Option<&LacpMember> {
+        self.protocols.lacp.iter().find(|member| member.port == port).map(|member| &**member)
+    }
+
+    pub fn protocols_are_on(&self) -> bool {
+        self.protocols_are_on
     }
 
     pub fn are_on(&self) -> bool {
@@ -256,22 +316,25 @@ impl Hosts {
 /// The devices of a port.
 struct Devices {
     list: Vec<Device>,
-    dhcp: Vec<Arc<DhcpHost>>,
+    protocols: Protocols,
     shared: Arc<Shared>,
 }
 
 impl speaking::Hosts for Devices {
     fn filter(&self) -> &'static str {
-        "arp or icmp or icmp6 or udp port 67 or udp port 68"
+        "arp or icmp or icmp6 or udp port 67 or udp port 68 or udp port 546 or udp port 547 or \
+         ether proto 0x88cc or ether proto 0x8809"
     }
 
     fn handle(&mut self, now: Nanos, frame: (&[u8], bool), out: &mut Vec<Vec<u8>>) {
         for device in &mut self.list {
             device.receive(frame.0, out);
         }
-        for host in &self.dhcp {
+        for host in &self.protocols.dhcp {
             host.receive(now, frame, out);
         }
+        self.protocols.lldp.iter().for_each(|agent| agent.receive(now, frame.0));
+        self.protocols.lacp.iter().for_each(|member| member.receive(now, frame.0));
     }
 
     fn turn(&mut self, now: Nanos, out: &mut Vec<Vec<u8>>) {
@@ -281,9 +344,11 @@ impl speaking::Hosts for Devices {
             device.ping(now, out);
             device.report(&self.shared);
         }
-        for host in &self.dhcp {
+        for host in &self.protocols.dhcp {
             host.turn(now, out);
         }
+        self.protocols.lldp.iter().for_each(|agent| agent.turn(now, out));
+        self.protocols.lacp.iter().for_each(|member| member.turn(now, out));
     }
 }
 
@@ -491,6 +556,7 @@ mod tests {
                 gateway: [10, 0, 0, 9].into(),
                 prefix: 24,
                 gateway_mac: None,
+                is_loopback: false,
             }],
             ipv6: vec![IpInfo {
                 name: "i2".into(),
@@ -498,8 +564,10 @@ mod tests {
                 gateway: "fd00::9".parse().unwrap(),
                 prefix: 64,
                 gateway_mac: None,
+                is_loopback: false,
             }],
             dhcpv4: None,
+            dhcpv6: None,
         })
     }
 
@@ -520,12 +588,12 @@ mod tests {
         hosts.start_devices(&translated).expect("devices of other ports start nothing");
         assert!(hosts.dhcp("c1").is_none());
         let (now, mut out) = (squall_port::monotonic(), Vec::new());
-        hosts.dhcp = dhcp::hosts(&translated, now);
-        hosts.dhcp[0].turn(now + Nanos(1), &mut out);
+        hosts.protocols = Protocols::of(&translated, now);
+        hosts.protocols.dhcp[0].turn(now + Nanos(1), &mut out);
         hosts.stop();
         hosts.start_devices(&translated).expect("devices of other ports start nothing");
         assert_eq!(hosts.dhcp("c1").expect("kept").statistics().sent["discover"], 1);
-        assert!(!hosts.dhcp_is_on);
+        assert!(!hosts.protocols_are_on);
     }
 
     fn question() -> Vec<u8> {

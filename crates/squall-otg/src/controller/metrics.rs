@@ -1,24 +1,31 @@
 //! Counters in the form of OTG metrics.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use serde_json::json;
 use squall::totals::PortTotals;
+use squall_host::lacp::{
+    ACTIVITY, AGGREGATION, COLLECTING, DISTRIBUTING, SHORT_TIMEOUT, SYNCHRONIZATION,
+};
 use squall_measure::StreamCounters;
 use squall_port_linux::LinkWatch;
 use squall_units::{L1_OVERHEAD, Nanos};
 
 use super::{
     captures::Captures,
-    dhcp::{DhcpHost, Lease},
+    dhcp::{DhcpHost, Lease, Lease6},
     hosts::Hosts,
+    lacp::{LacpMember, LacpView},
+    lldp::{self, LldpAgent},
     traffic::{self, Flow, Part, Seen, Tally, Traffic, Transmit},
 };
 use crate::{
-    Counting, FlowInfo, StreamInfo, TagValue, Translated,
+    Counting, FlowInfo, LagInfo, LagMemberInfo, StreamInfo, TagValue, Translated,
     replies::{
-        Count, Decimal, DhcpClientMetric, DhcpInterface, DhcpLease, DhcpLeases, DhcpServerMetric,
-        FlowCounts, FlowMetric, Latency, MetricsResponse, PortMetric, Tag, TagText, TaggedMetric,
-        TaggedRequest, Timestamps,
+        Count, Decimal, Dhcp6Address, Dhcp6Interface, Dhcp6Lease, Dhcp6Leases, Dhcp6Prefix,
+        DhcpInterface, DhcpLease, DhcpLeases, FlowCounts, FlowMetric, LacpMetric, LagMetric,
+        Latency, LldpCapability, LldpNeighbor, LldpTlv, MessageMetric, MetricsResponse, PortMetric,
+        Tag, TagText, TaggedMetric, TaggedRequest, Timestamps,
     },
 };
 
@@ -37,13 +44,7 @@ pub fn ports(
         true => squall_port_linux::list_interfaces().unwrap_or_default(),
         false => Vec::new(),
     };
-    let sending: HashSet<&str> = translated
-        .flows
-        .iter()
-        .zip(&traffic.flows)
-        .filter(|(_, flow)| flow.state == Transmit::Started)
-        .flat_map(|(info, _)| info.streams.iter().map(|stream| stream.tx_port.as_str()))
-        .collect();
+    let sending = sending(translated, traffic);
     let port_metrics = chosen.iter().map(|&port| {
         let info = &translated.ports[port];
         let (all, recent) = traffic.port(port, seen.as_ref());
@@ -89,6 +90,131 @@ pub fn ports(
     MetricsResponse::PortMetrics { port_metrics: port_metrics.collect() }
 }
 
+/// Names of the ports that send now.
+fn sending<'a>(translated: &'a Translated, traffic: &Traffic) -> HashSet<&'a str> {
+    let flows = translated.flows.iter().zip(&traffic.flows);
+    flows
+        .filter(|(_, flow)| flow.state == Transmit::Started)
+        .flat_map(|(info, _)| info.streams.iter().map(|stream| stream.tx_port.as_str()))
+        .collect()
+}
+
+/// Metrics of the `chosen` LAGs: the sums of their ports.
+pub fn lags(
+    translated: &Translated,
+    traffic: &mut Traffic,
+    hosts: &Hosts,
+    chosen: &[&LagInfo],
+    columns: &[String],
+) -> MetricsResponse {
+    let seen = traffic.see();
+    let sending = sending(translated, traffic);
+    let metric = |lag: &&LagInfo| {
+        let names: Vec<&str> = lag.members.iter().map(|member| &member.port[..]).collect();
+        let up = |name: &&&str| hosts.lacp(name).is_some_and(|member| member.view().is_up);
+        let up = names.iter().filter(up).count();
+        let mut all = PortTotals::default();
+        // Rates of frames and octets: sent, received.
+        let mut rates = [0.0; 4];
+        let ports = translated.ports.iter().enumerate();
+        for (port, info) in ports.filter(|(_, info)| names.contains(&&info.name[..])) {
+            let (totals, recent) = traffic.port(port, seen.as_ref());
+            all.tx_packets += totals.tx_packets;
+            all.tx_octets += totals.tx_octets;
+            all.rx_packets += totals.rx_packets;
+            all.rx_octets += totals.rx_octets;
+            let Some((now, then, seconds)) = recent else { continue };
+            let of = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+            if sending.contains(&info.name[..]) {
+                rates[0] += of(now.tx_packets, then.tx_packets);
+                rates[1] += of(now.tx_octets, then.tx_octets);
+            }
+            rates[2] += of(now.rx_packets, then.rx_packets);
+            rates[3] += of(now.rx_octets, then.rx_octets);
+        }
+        let is_up = up > 0 && up >= lag.min_links as usize;
+        let all = [
+            ("oper_status", json!(if is_up { "up" } else { "down" })),
+            ("member_ports_up", json!(up)),
+            ("frames_tx", json!(Count(all.tx_packets))),
+            ("frames_rx", json!(Count(all.rx_packets))),
+            ("bytes_tx", json!(Count(all.tx_octets))),
+            ("bytes_rx", json!(Count(all.rx_octets))),
+            ("frames_tx_rate", json!(Decimal(rates[0]))),
+            ("bytes_tx_rate", json!(Decimal(rates[1]))),
+            ("frames_rx_rate", json!(Decimal(rates[2]))),
+            ("bytes_rx_rate", json!(Decimal(rates[3]))),
+        ];
+        LagMetric { name: lag.name.clone(), columns: Columns(columns).of(all) }
+    };
+    MetricsResponse::LagMetrics { lag_metrics: chosen.iter().map(metric).collect() }
+}
+
+/// LACP of the `chosen` ports of LAGs.
+pub fn lacp(
+    hosts: &Hosts,
+    chosen: Vec<(&LagInfo, &LagMemberInfo)>,
+    columns: &[String],
+) -> MetricsResponse {
+    let metric = |(lag, info): (&LagInfo, &LagMemberInfo)| {
+        // Before the start, a port has no partner.
+        let before = || LacpView { actor: info.settings.actor, ..LacpView::default() };
+        let view = hosts.lacp(&info.port).map_or_else(before, LacpMember::view);
+        let LacpView { counters, actor, partner, .. } = view;
+        let has = |bit| actor.state & bit != 0;
+        let word = |bit, yes: &str, no: &str| json!(if has(bit) { yes } else { no });
+        let all = [
+            ("lacp_packets_rx", json!(Count(counters.received))),
+            ("lacp_packets_tx", json!(Count(counters.sent))),
+            ("lacp_rx_errors", json!(Count(counters.errors))),
+            ("activity", word(ACTIVITY, "active", "passive")),
+            ("timeout", word(SHORT_TIMEOUT, "short", "long")),
+            ("synchronization", word(SYNCHRONIZATION, "in_sync", "out_sync")),
+            ("aggregatable", json!(has(AGGREGATION))),
+            ("collecting", json!(has(COLLECTING))),
+            ("distributing", json!(has(DISTRIBUTING))),
+            ("system_id", json!(actor.system.to_string())),
+            ("oper_key", json!(actor.key)),
+            ("partner_id", json!(partner.system.to_string())),
+            ("partner_key", json!(partner.key)),
+            ("port_num", json!(actor.port)),
+            ("partner_port_num", json!(partner.port)),
+        ];
+        LacpMetric {
+            lag_name: lag.name.clone(),
+            lag_member_port_name: info.port.clone(),
+            columns: Columns(columns).of(all),
+        }
+    };
+    MetricsResponse::LacpMetrics { lacp_metrics: chosen.into_iter().map(metric).collect() }
+}
+
+/// Frames of LLDP instances.
+pub fn lldp(hosts: &Hosts, names: Vec<&str>, columns: &[String]) -> MetricsResponse {
+    let metric = |name: &str| {
+        let counted = hosts.lldp(name).map(LldpAgent::counters).unwrap_or_default();
+        let messages = [
+            ("frames_rx", counted.received),
+            ("frames_tx", counted.sent),
+            ("frames_error_rx", counted.errors),
+            ("frames_discard", counted.discarded),
+            ("tlvs_discard", counted.discarded_tlvs),
+            ("tlvs_unknown", counted.unknown_tlvs),
+        ];
+        message_metric(name, messages, columns)
+    };
+    MetricsResponse::LldpMetrics { lldp_metrics: names.into_iter().map(metric).collect() }
+}
+
+fn message_metric<const N: usize>(
+    name: &str,
+    messages: [(&'static str, u64); N],
+    columns: &[String],
+) -> MessageMetric {
+    let messages = messages.map(|(column, count)| (column, Count(count)));
+    MessageMetric { name: name.to_owned(), messages: Columns(columns).of(messages) }
+}
+
 /// Metrics of the `chosen` flows that have metrics enabled.
 pub fn flows(
     translated: &Translated,
@@ -117,10 +243,8 @@ pub fn dhcp_clients(hosts: &Hosts, names: Vec<&str>, columns: &[String]) -> Metr
             ("releases_sent", &counted.sent, "release"),
             ("declines_sent", &counted.sent, "decline"),
         ];
-        let wanted = messages.into_iter().filter(|(column, ..)| Columns(columns).has(column));
-        let count =
-            wanted.map(|(column, of, kind)| (column, Count(of.get(kind).copied().unwrap_or(0))));
-        DhcpClientMetric { name: name.to_owned(), messages: count.collect() }
+        let count = messages.map(|(column, of, kind)| (column, of.get(kind).copied().unwrap_or(0)));
+        message_metric(name, count, columns)
     };
     MetricsResponse::DhcpClients { dhcpv4client_metrics: names.into_iter().map(metric).collect() }
 }
@@ -139,11 +263,192 @@ pub fn dhcp_servers(hosts: &Hosts, names: Vec<&str>, columns: &[String]) -> Metr
             ("releases_received", counted.releases),
             ("declines_received", counted.declines),
         ];
-        let wanted = messages.into_iter().filter(|(column, _)| Columns(columns).has(column));
-        let messages = wanted.map(|(column, count)| (column, Count(count))).collect();
-        DhcpServerMetric { name: name.to_owned(), messages }
+        message_metric(name, messages, columns)
     };
     MetricsResponse::DhcpServers { dhcpv4server_metrics: names.into_iter().map(metric).collect() }
+}
+
+/// Messages of DHCPv6 clients.
+pub fn dhcp6_clients(
+    translated: &Translated,
+    hosts: &Hosts,
+    names: Vec<&str>,
+    columns: &[String],
+) -> MetricsResponse {
+    let metric = |name: &str| {
+        let counted = hosts.dhcp(name).and_then(|host| host.statistics().ipv6?.dhcp);
+        let counted = counted.unwrap_or_default();
+        let mut clients = translated.devices.iter().filter_map(|device| device.dhcpv6.as_ref());
+        let is_rapid = clients.any(|client| client.name == name && client.settings.rapid_commit);
+        let of = |all: &BTreeMap<&str, u64>, kind: &str| all.get(kind).copied().unwrap_or(0);
+        let (sent, received) = (|kind| of(&counted.sent, kind), |kind| of(&counted.received, kind));
+        let messages = [
+            ("solicits_sent", sent("solicit")),
+            ("advertisements_received", received("advertise")),
+            ("advertisements_ignored", counted.ignored_offers),
+            ("requests_sent", sent("request")),
+            ("nacks_received", counted.refused),
+            ("replies_received", received("reply")),
+            ("information_requests_sent", sent("information_request")),
+            ("renews_sent", sent("renew")),
+            ("rebinds_sent", sent("rebind")),
+            ("releases_sent", sent("release")),
+            ("reconfigures_received", received("reconfigure")),
+            ("rapid_commit_solicits_sent", if is_rapid { sent("solicit") } else { 0 }),
+            ("rapid_commit_replies_received", counted.rapid_replies),
+        ];
+        message_metric(name, messages, columns)
+    };
+    MetricsResponse::Dhcp6Clients { dhcpv6client_metrics: names.into_iter().map(metric).collect() }
+}
+
+/// Messages of DHCPv6 servers. They neither know relays nor reconfigure clients.
+pub fn dhcp6_servers(hosts: &Hosts, names: Vec<&str>, columns: &[String]) -> MetricsResponse {
+    let metric = |name: &str| {
+        let counted = hosts.dhcp(name).and_then(|host| host.statistics().ipv6?.server);
+        let counted = counted.unwrap_or_default().0;
+        let messages = [
+            ("solicits_received", counted.solicits + counted.ignored),
+            ("solicits_ignored", counted.ignored),
+            ("advertisements_sent", counted.advertises),
+            ("requests_received", counted.requests),
+            ("nacks_sent", counted.refused),
+            ("confirms_received", counted.confirms),
+            ("renewals_received", counted.renews),
+            ("rebinds_received", counted.rebinds),
+            ("replies_sent", counted.replies),
+            ("releases_received", counted.releases),
+            ("declines_received", counted.declines),
+            ("information_requests_received", counted.information_requests),
+            ("relay_replies_sent", 0),
+            ("reconfigures_sent", 0),
+        ];
+        message_metric(name, messages, columns)
+    };
+    MetricsResponse::Dhcp6Servers { dhcpv6server_metrics: names.into_iter().map(metric).collect() }
+}
+
+/// The leases of a DHCPv6 client.
+pub fn dhcp6_interface(hosts: &Hosts, name: &str, now: Nanos) -> Dhcp6Interface {
+    let none = Dhcp6Interface { dhcp_client_name: name.to_owned(), ..Dhcp6Interface::default() };
+    let lease = hosts.dhcp(name).and_then(|host| host.lease6(now));
+    let Some((view, lease_time)) = lease else { return none };
+    let prefixes = view.prefix.into_iter().map(|(address, prefix_length)| Dhcp6Prefix {
+        address: address.to_string(),
+        prefix_length,
+        lease_time,
+    });
+    let gateway = view.gateway.map(|(gateway, _)| gateway.to_string());
+    let addresses = view.addresses.iter().map(|address| Dhcp6Address {
+        address: address.to_string(),
+        gateway: gateway.clone(),
+        lease_time,
+    });
+    Dhcp6Interface { iapd_addresses: prefixes.collect(), ia_addresses: addresses.collect(), ..none }
+}
+
+/// The leases of a DHCPv6 server.
+pub fn dhcp6_leases(hosts: &Hosts, name: &str, now: Nanos) -> Dhcp6Leases {
+    let leases = hosts.dhcp(name).map(|host| host.leases6(now)).unwrap_or_default();
+    let lease = |lease: Lease6| Dhcp6Lease {
+        address: match lease.length {
+            128 => lease.address.to_string(),
+            length => format!("{}/{length}", lease.address),
+        },
+        valid_time: lease.left_s,
+        renew_time: lease.renews_s,
+        rebind_time: lease.rebinds_s,
+        client_id: digits(&lease.client),
+    };
+    let leases = leases.into_iter().map(lease).collect();
+    Dhcp6Leases { dhcp_server_name: name.to_owned(), leases }
+}
+
+fn digits(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+/// The neighbors of an LLDP instance.
+pub fn lldp_neighbors(hosts: &Hosts, name: &str, now: Nanos) -> Vec<LldpNeighbor> {
+    // Subtypes from 1 (IEEE 802.1AB-2016 tables 8-2 and 8-3), and capabilities from bit 0 (8-4).
+    const CHASSIS: [&str; 7] = [
+        "chassis_component",
+        "interface_alias",
+        "port_component",
+        "mac_address",
+        "network_address",
+        "interface_name",
+        "local",
+    ];
+    const PORT: [&str; 7] = [
+        "interface_alias",
+        "port_component",
+        "mac_address",
+        "network_address",
+        "interface_name",
+        "agent_circuit_id",
+        "local",
+    ];
+    const CAPABILITIES: [&str; 11] = [
+        "other",
+        "repeater",
+        "mac_bridge",
+        "wlan_access_point",
+        "router",
+        "telephone",
+        "docsis_cable_device",
+        "station_only",
+        "c_vlan",
+        "s_vlan",
+        "two_port_mac_relay",
+    ];
+    let word = |words: [&'static str; 7], subtype: u8| {
+        usize::from(subtype).checked_sub(1).and_then(|at| words.get(at)).copied()
+    };
+    let neighbor = |found: lldp::LldpNeighbor| {
+        let lldp::LldpNeighbor { number, unit, first, last } = found;
+        let since = |at: Nanos| (now.saturating_sub(at).0 / Nanos::SECOND.0) as u32;
+        let (all, enabled) = unit.capabilities.unwrap_or_default();
+        let capabilities = CAPABILITIES.iter().enumerate().filter(|(bit, _)| all >> bit & 1 != 0);
+        let capability = |(bit, &name): (usize, &&'static str)| LldpCapability {
+            capability_name: name,
+            capability_enabled: enabled >> bit & 1 != 0,
+        };
+        let custom = unit.organizations.iter().map(|tlv| LldpTlv {
+            custom_type: squall_host::lldp::ORGANIZATION,
+            oui: digits(&tlv.oui),
+            oui_subtype: tlv.subtype,
+            information: digits(&tlv.information),
+        });
+        let management = unit.management.as_ref();
+        LldpNeighbor {
+            lldp_name: name.to_owned(),
+            chassis_id: unit.chassis.chassis(),
+            chassis_id_type: word(CHASSIS, unit.chassis.subtype),
+            neighbor_id: number.to_string(),
+            age: since(first),
+            last_update: since(last),
+            ttl: unit.ttl,
+            port_id: unit.port.port(),
+            port_id_type: word(PORT, unit.port.subtype),
+            management_address: management.map(|of| match of.ip() {
+                Some(ip) => ip.to_string(),
+                None => digits(&of.octets),
+            }),
+            management_address_type: management.map(|of| match of.family {
+                1 => "ipv4".to_owned(),
+                2 => "ipv6".to_owned(),
+                other => other.to_string(),
+            }),
+            custom_tlvs: custom.collect(),
+            capabilities: capabilities.map(capability).collect(),
+            system_name: unit.system,
+            system_description: unit.description,
+            port_description: unit.port_description,
+        }
+    };
+    let found = hosts.lldp(name).map(|agent| agent.neighbors(now)).unwrap_or_default();
+    found.into_iter().map(neighbor).collect()
 }
 
 /// The lease of a DHCP client.
@@ -187,6 +492,11 @@ impl Columns<'_> {
 
     fn any(&self, names: &[&str]) -> bool {
         names.iter().any(|name| self.has(name))
+    }
+
+    /// The requested columns of `all`.
+    fn of<T, const N: usize>(&self, all: [(&'static str, T); N]) -> BTreeMap<&'static str, T> {
+        all.into_iter().filter(|(name, _)| self.has(name)).collect()
     }
 
     fn get<T>(&self, name: &str, value: impl FnOnce() -> T) -> Option<T> {

@@ -6,6 +6,8 @@
 mod captures;
 mod dhcp;
 mod hosts;
+mod lacp;
+mod lldp;
 mod metrics;
 mod traffic;
 
@@ -25,7 +27,7 @@ use squall_port_linux::LinkWatch;
 pub use crate::replies::Error as Refusal;
 
 use crate::{
-    Config, DeviceInfo, Problems, Resolved, Translated,
+    Config, DeviceInfo, LagInfo, LagMemberInfo, Problems, Resolved, Translated,
     replies::{
         CaptureRequest, ControlAction, ControlState, Ipv4Neighbor, Ipv6Neighbor, MetricsRequest,
         PingReply, StatesRequest, StatesResponse, TransmitState, Version, Warning,
@@ -191,6 +193,7 @@ impl Controller {
                 self.resolve()?;
             }
             ControlState::Protocols { start: false } => self.hosts.stop(),
+            ControlState::Lacp { ports, admin, up } => self.lacp(&ports, admin, up)?,
         }
         self.with_warnings(warnings)
     }
@@ -240,13 +243,35 @@ impl Controller {
                     let chosen = traffic::chosen(&self.translated, &names)?;
                     metrics::flows(&self.translated, &mut self.traffic, &chosen, &columns, &tagged)
                 }
-                MetricsRequest::DhcpClients { names, columns } => {
-                    let chosen = self.dhcp_clients("client_names", &names)?;
-                    metrics::dhcp_clients(&self.hosts, chosen, &columns)
+                MetricsRequest::DhcpClients { names, columns, v6 } => {
+                    let chosen = self.dhcp_clients("client_names", &names, v6)?;
+                    match v6 {
+                        true => {
+                            let (all, hosts) = (&self.translated, &self.hosts);
+                            metrics::dhcp6_clients(all, hosts, chosen, &columns)
+                        }
+                        false => metrics::dhcp_clients(&self.hosts, chosen, &columns),
+                    }
                 }
-                MetricsRequest::DhcpServers { names, columns } => {
-                    let chosen = self.dhcp_servers("server_names", &names)?;
-                    metrics::dhcp_servers(&self.hosts, chosen, &columns)
+                MetricsRequest::DhcpServers { names, columns, v6 } => {
+                    let chosen = self.dhcp_servers("server_names", &names, v6)?;
+                    match v6 {
+                        true => metrics::dhcp6_servers(&self.hosts, chosen, &columns),
+                        false => metrics::dhcp_servers(&self.hosts, chosen, &columns),
+                    }
+                }
+                MetricsRequest::Lldp { names, columns } => {
+                    metrics::lldp(&self.hosts, self.lldp("lldp_names", &names)?, &columns)
+                }
+                MetricsRequest::Lags { names, columns } => {
+                    let Self { translated, traffic, hosts, .. } = self;
+                    let chosen = chosen_lags(translated, &names)?;
+                    metrics::lags(translated, traffic, hosts, &chosen, &columns)
+                }
+                MetricsRequest::Lacp { lags, ports, columns } => {
+                    let lags = chosen_lags(&self.translated, &lags)?;
+                    let chosen = members(&lags, "lag_member_port_names", &ports)?;
+                    metrics::lacp(&self.hosts, chosen, &columns)
                 }
             };
         let shared = Arc::new(self::reply(&reply)?);
@@ -254,7 +279,7 @@ impl Controller {
         Ok(shared)
     }
 
-    /// Gateways of devices, with their MAC addresses if known; leases of DHCP.
+    /// Gateways of devices, with their MAC addresses if known; leases of DHCP; neighbors of LLDP.
     ///
     /// # Errors
     /// Unsupported requests.
@@ -277,19 +302,46 @@ impl Controller {
         };
         let now = squall_port::monotonic();
         reply(&match request {
-            StatesRequest::DhcpInterfaces { clients } => StatesResponse::DhcpInterfaces {
-                dhcpv4_interfaces: (self.dhcp_clients("dhcp_client_names", &clients)?.into_iter())
-                    .map(|name| metrics::dhcp_interface(&self.hosts, name, now))
-                    .collect(),
-            },
-            StatesRequest::DhcpLeases { servers } => StatesResponse::DhcpLeases {
-                dhcpv4_leases: (self.dhcp_servers("dhcp_server_names", &servers)?.into_iter())
-                    .map(|name| metrics::dhcp_leases(&self.hosts, name, now))
+            StatesRequest::DhcpInterfaces { clients, v6 } => {
+                let names = self.dhcp_clients("dhcp_client_names", &clients, v6)?.into_iter();
+                match v6 {
+                    true => StatesResponse::Dhcp6Interfaces {
+                        dhcpv6_interfaces: names
+                            .map(|name| metrics::dhcp6_interface(&self.hosts, name, now))
+                            .collect(),
+                    },
+                    false => StatesResponse::DhcpInterfaces {
+                        dhcpv4_interfaces: names
+                            .map(|name| metrics::dhcp_interface(&self.hosts, name, now))
+                            .collect(),
+                    },
+                }
+            }
+            StatesRequest::DhcpLeases { servers, v6 } => {
+                let names = self.dhcp_servers("dhcp_server_names", &servers, v6)?.into_iter();
+                match v6 {
+                    true => StatesResponse::Dhcp6Leases {
+                        dhcpv6_leases: names
+                            .map(|name| metrics::dhcp6_leases(&self.hosts, name, now))
+                            .collect(),
+                    },
+                    false => StatesResponse::DhcpLeases {
+                        dhcpv4_leases: names
+                            .map(|name| metrics::dhcp_leases(&self.hosts, name, now))
+                            .collect(),
+                    },
+                }
+            }
+            StatesRequest::LldpNeighbors { names, ids } => StatesResponse::LldpNeighbors {
+                lldp_neighbors: (self.lldp("lldp_names", &names)?.into_iter())
+                    .flat_map(|name| metrics::lldp_neighbors(&self.hosts, name, now))
+                    .filter(|neighbor| ids.is_empty() || ids.contains(&neighbor.neighbor_id))
                     .collect(),
             },
             StatesRequest::Ipv4Neighbors { ethernets } => StatesResponse::Ipv4Neighbors {
                 ipv4_neighbors: (devices.iter().filter(|device| asked(&ethernets, device)))
                     .flat_map(|device| device.ipv4.iter().map(move |v4| (device, v4)))
+                    .filter(|(_, v4)| !v4.is_loopback)
                     .map(|(device, v4)| Ipv4Neighbor {
                         ethernet_name: device.ethernet.clone(),
                         ipv4_address: v4.gateway.to_string(),
@@ -300,6 +352,7 @@ impl Controller {
             StatesRequest::Ipv6Neighbors { ethernets } => StatesResponse::Ipv6Neighbors {
                 ipv6_neighbors: (devices.iter().filter(|device| asked(&ethernets, device)))
                     .flat_map(|device| device.ipv6.iter().map(move |v6| (device, v6)))
+                    .filter(|(_, v6)| !v6.is_loopback)
                     .map(|(device, v6)| Ipv6Neighbor {
                         ethernet_name: device.ethernet.clone(),
                         ipv6_address: v6.gateway.to_string(),
@@ -456,16 +509,48 @@ impl Controller {
         names.iter().map(find).collect()
     }
 
-    /// The DHCP clients with these names, or all; `key` is that of the names.
-    fn dhcp_clients(&self, key: &str, names: &[String]) -> Result<Vec<&str>, Refusal> {
-        let clients = self.translated.devices.iter().filter_map(|device| device.dhcpv4.as_ref());
-        chosen(key, "DHCP client", names, clients.map(|client| client.name.as_str()).collect())
+    /// The DHCP clients with these names, or all; `key` is that of the names, `v6`: DHCPv6.
+    fn dhcp_clients(&self, key: &str, names: &[String], v6: bool) -> Result<Vec<&str>, Refusal> {
+        let clients = self.translated.devices.iter().filter_map(|device| match v6 {
+            true => Some(&device.dhcpv6.as_ref()?.name[..]),
+            false => Some(&device.dhcpv4.as_ref()?.name[..]),
+        });
+        chosen(key, "DHCP client", names, clients.collect())
     }
 
     /// As [`Controller::dhcp_clients`], for servers.
-    fn dhcp_servers(&self, key: &str, names: &[String]) -> Result<Vec<&str>, Refusal> {
-        let servers = self.translated.dhcp_servers.iter().map(|server| server.name.as_str());
-        chosen(key, "DHCP server", names, servers.collect())
+    fn dhcp_servers(&self, key: &str, names: &[String], v6: bool) -> Result<Vec<&str>, Refusal> {
+        let Translated { dhcp_servers, dhcp6_servers, .. } = &self.translated;
+        let servers = match v6 {
+            true => dhcp6_servers.iter().map(|server| &server.name[..]).collect(),
+            false => dhcp_servers.iter().map(|server| &server.name[..]).collect(),
+        };
+        chosen(key, "DHCP server", names, servers)
+    }
+
+    /// As [`Controller::dhcp_clients`], for LLDP instances.
+    fn lldp(&self, key: &str, names: &[String]) -> Result<Vec<&str>, Refusal> {
+        let instances = self.translated.lldp.iter().map(|info| &info.name[..]);
+        chosen(key, "LLDP instance", names, instances.collect())
+    }
+
+    /// Changes ports of LAGs while protocols are started: with `admin`, whether they announce
+    /// themselves as in sync; otherwise whether they speak LACP at all.
+    fn lacp(&self, ports: &[String], admin: bool, up: bool) -> Result<(), Refusal> {
+        let lags = chosen_lags(&self.translated, &[])?;
+        let chosen = members(&lags, "lag_member_names", ports)?;
+        if !self.hosts.protocols_are_on() {
+            return Err(Error::Usage("LACP is not started\n  try protocol.all first".into()).into());
+        }
+        let now = squall_port::monotonic();
+        for member in chosen.iter().filter_map(|(_, info)| self.hosts.lacp(&info.port)) {
+            if admin {
+                member.set_standby(now, !up);
+            } else {
+                member.enable(now, up);
+            }
+        }
+        Ok(())
     }
 
     fn link(&self, ports: &[String], up: bool) -> Result<(), Refusal> {
@@ -536,6 +621,25 @@ fn chosen<'a>(
         found.ok_or_else(|| unknown(key, what, name, all.iter().copied()))
     };
     names.iter().map(find).collect()
+}
+
+/// The LAGs with these names, or all.
+fn chosen_lags<'a>(all: &'a Translated, names: &[String]) -> Result<Vec<&'a LagInfo>, Refusal> {
+    let known = all.lags.iter().map(|lag| &lag.name[..]).collect();
+    let found = chosen("lag_names", "LAG", names, known)?;
+    Ok(all.lags.iter().filter(|lag| found.contains(&&lag.name[..])).collect())
+}
+
+/// The ports of `lags` with these names, or all; `key` is that of the names.
+fn members<'a>(
+    lags: &[&'a LagInfo],
+    key: &str,
+    names: &[String],
+) -> Result<Vec<(&'a LagInfo, &'a LagMemberInfo)>, Refusal> {
+    let all = || lags.iter().flat_map(|lag| lag.members.iter().map(move |member| (*lag, member)));
+    let known = all().map(|(_, member)| &member.port[..]).collect();
+    let found = chosen(key, "port of a LAG", names, known)?;
+    Ok(all().filter(|(_, member)| found.contains(&&member.port[..])).collect())
 }
 
 fn unknown<'a>(

@@ -82,7 +82,7 @@ fn all_errors_are_reported_at_once_with_their_paths() {
     for expected in [
         "ports[1].name: \"p1\" is also the name of another port",
         "ports[1].location: missing",
-        "lags: not supported: flows and devices need",
+        "lags[0].ports: missing: expected ports",
         "flows[0].colour: unknown key",
         "flows[0].tx_rx.port.tx_name: there is no port \"p3\"",
         "flows[1].size.fixed: found \"big\", expected a whole number up to 65535",
@@ -118,7 +118,6 @@ fn unsupported_settings_of_dhcp_are_refused_with_their_paths() {
                 "name": "d1", "ethernets": [ethernet(clients)],
                 "dhcp_server": {
                     "ipv4_interfaces": [{ "name": "s1", "ipv4_name": "i1", "address_pools": pools }],
-                    "ipv6_interfaces": [{ "name": "s2" }],
                 },
             }],
         })
@@ -137,7 +136,6 @@ fn unsupported_settings_of_dhcp_are_refused_with_their_paths() {
     for expected in [
         "devices[0].ethernets[0].dhcpv4_interfaces[0].server_address: not supported",
         "devices[0].ethernets[0].dhcpv4_interfaces[1]: not supported",
-        "devices[0].dhcp_server.ipv6_interfaces: not supported",
         "devices[0].dhcp_server.ipv4_interfaces[0].address_pools[0].step: not supported",
         "devices[0].dhcp_server.ipv4_interfaces[0].address_pools[0].options.echo_relay_with_tlv_82: \
          not supported",
@@ -146,7 +144,329 @@ fn unsupported_settings_of_dhcp_are_refused_with_their_paths() {
         let found = texts.iter().any(|text| text.starts_with(expected));
         assert!(found, "{expected}\nnot in\n{}", texts.join("\n"));
     }
-    assert_eq!(texts.len(), 6, "{}", texts.join("\n"));
+    assert_eq!(texts.len(), 5, "{}", texts.join("\n"));
+}
+
+/// A device with a DHCPv6 client and a server with these leases.
+fn dhcpv6(client: Value, server: Value) -> Value {
+    json!({
+        "ports": [{ "name": "p1", "location": "loop:0" }],
+        "devices": [{
+            "name": "d1", "ethernets": [{
+                "name": "e1", "connection": { "port_name": "p1" }, "mac": "02:00:00:00:00:01",
+                "ipv6_addresses": [{
+                    "name": "i1", "address": "2001:db8::1", "gateway": "2001:db8::2",
+                }],
+                "dhcpv6_interfaces": [client],
+            }],
+            "dhcp_server": { "ipv6_interfaces": [server] },
+        }],
+    })
+}
+
+fn serve(ia_type: Value) -> Value {
+    json!({ "name": "s1", "ipv6_name": "i1", "leases": [{ "ia_type": ia_type }] })
+}
+
+#[test]
+fn clients_and_servers_of_dhcpv6_have_what_the_configuration_says() {
+    let client = json!({ "name": "c1", "rapid_commit": true, "ia_type": { "choice": "iapd" } });
+    let pools = json!({ "choice": "ianapd", "ianapd": {
+        "iana": { "start_address": "2001:db8::100", "prefix_len": 112, "size": 3, "step": 2 },
+        "iapd": {
+            "start_prefix_address": "2001:db8:100::", "prefix_size": 4,
+            "configured_prefix_len": 48, "advertised_prefix_len": 56,
+        },
+    } });
+    let translated = read(&dhcpv6(client, serve(pools))).unwrap();
+    let client = translated.devices[0].dhcpv6.as_ref().unwrap();
+    assert_eq!((client.settings.address, client.settings.prefix), (false, Some(0)));
+    assert!(client.settings.rapid_commit);
+    let server = &translated.dhcp6_servers[0];
+    assert_eq!((server.name.as_str(), server.interface), ("s1", 0));
+    let settings = &server.settings;
+    assert_eq!(&*settings.identifier, [0, 3, 0, 1, 2, 0, 0, 0, 0, 1]);
+    assert_eq!((settings.count, settings.step), (3, 2 << 16));
+    let prefix = "2001:db8:100::".parse().unwrap();
+    assert_eq!(settings.prefixes, Some((prefix, 56, 4)));
+    assert_eq!((settings.prefix_step, settings.valid), (1 << 80, 86_400));
+    assert!(translated.warnings.is_empty(), "{:?}", translated.warnings);
+
+    // The defaults of the schema.
+    let pools = json!({ "choice": "iapd", "iapd": { "start_prefix_address": "2001:db8::" } });
+    let translated = read(&dhcpv6(json!({ "name": "c1" }), serve(pools))).unwrap();
+    let client = translated.devices[0].dhcpv6.as_ref().unwrap();
+    assert_eq!((client.settings.address, client.settings.prefix), (true, None));
+    let settings = &translated.dhcp6_servers[0].settings;
+    assert_eq!(settings.prefixes, Some(("2001:db8::".parse().unwrap(), 64, 10)));
+    assert_eq!((settings.prefix_step, settings.count), (1, 0));
+    let [warning] = &translated.warnings[..] else { panic!("{:?}", translated.warnings) };
+    assert!(warning.contains("ia_type.iapd: prefixes of the pool overlap"), "{warning}");
+}
+
+#[test]
+fn unsupported_settings_of_dhcpv6_are_refused_with_their_paths() {
+    let client = json!({
+        "name": "c1", "ia_type": { "choice": "iata" }, "duid_type": { "choice": "en", "en": {} },
+        "options": { "fqdn": {} }, "options_request": { "request": [] },
+    });
+    let server = json!({
+        "name": "c1", "ipv6_name": "i9", "reconfigure_via_relay_agent": true,
+        "options": { "dns": { "primary": "2001:db8::53" } },
+        "leases": [{ "lease_time": 60, "ia_type": { "choice": "iata" } }, {}],
+    });
+    let mut config = dhcpv6(client, server);
+    let more = json!({ "name": "c2" });
+    config["devices"][0]["ethernets"][0]["dhcpv6_interfaces"].as_array_mut().unwrap().push(more);
+    let texts = read(&config).expect_err("it is wrong").texts();
+    let (client, server) =
+        ("devices[0].ethernets[0].dhcpv6_interfaces", "devices[0].dhcp_server.ipv6_interfaces[0]");
+    let expected = [
+        format!("{client}[1]: not supported"),
+        format!("{client}[0].ia_type.choice: not supported: temporary addresses"),
+        format!("{client}[0].duid_type.en: not supported"),
+        format!("{client}[0].options.fqdn: not supported"),
+        format!("{server}.ipv6_name: the device has no IPv6 address \"i9\""),
+        format!("{server}.options.dns: not supported"),
+        format!("{server}.reconfigure_via_relay_agent: not supported"),
+        format!("{server}.leases[1]: not supported"),
+        format!("{server}.leases[0].lease_time: found 60, expected at least 300"),
+        format!("{server}.leases[0].ia_type.iata: not supported: temporary addresses"),
+        format!("{server}.name: \"c1\" is also the name of another client or server"),
+    ];
+    for expected in &expected {
+        let found = texts.iter().any(|text| text.starts_with(expected));
+        assert!(found, "{expected}\nnot in\n{}", texts.join("\n"));
+    }
+    assert_eq!(texts.len(), expected.len(), "{}", texts.join("\n"));
+    // Without effect, in servers too.
+    let client = json!({
+        "name": "c1", "duid_type": { "choice": "llt" },
+        "ia_type": { "iana": { "t1": 5, "t2": 483_840 } },
+    });
+    let pool = json!({ "iana": { "start_address": "2001:db8::100" } });
+    let warnings = read(&dhcpv6(client, serve(pool))).unwrap().warnings;
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].contains(".ia_type.iana.t1: has no effect"), "{warnings:?}");
+    assert!(warnings[1].contains(".duid_type: has no effect"), "{warnings:?}");
+}
+
+#[test]
+fn pools_of_dhcpv6_without_addresses_for_clients_are_refused_with_their_paths() {
+    let texts = |pool: Value| {
+        let found = read(&dhcpv6(json!({ "name": "c1" }), serve(json!({ "iana": pool }))));
+        found.err().map(|problems| problems.texts()).unwrap_or_default()
+    };
+    let path = "devices[0].dhcp_server.ipv6_interfaces[0].leases[0].ia_type.iana";
+    for (pool, expected) in [
+        (json!({}), ".start_address: missing"),
+        (json!({ "start_address": "2001:db8::1" }), ".start_address: the pool has 2001:db8::1"),
+        (
+            json!({ "start_address": "2001:db7:ffff:ffff::1", "size": 2 }),
+            ".start_address: the pool has 2001:db8::1",
+        ),
+        (json!({ "start_address": "2001:db8::2", "size": 0 }), ".size: found 0"),
+        (json!({ "start_address": "2001:db8::2", "step": 0 }), ".step: found 0"),
+        (json!({ "start_address": "ffff:ffff:ffff:ffff::", "size": 2 }), ".size: found 2, which"),
+        (json!({ "start_address": "::2", "size": 2, "prefix_len": 0 }), ".size: found 2, which"),
+    ] {
+        let texts = texts(pool.clone());
+        assert!(
+            texts.len() == 1 && texts[0].starts_with(&format!("{path}{expected}")),
+            "{texts:?}"
+        );
+    }
+    for pool in [
+        json!({ "start_address": "2001:db7:ffff:ffff::2", "size": 2 }),
+        json!({ "start_address": "ffff:ffff:ffff:ffff::" }),
+        json!({ "start_address": "2001:db8::2", "size": 9, "prefix_len": 128 }),
+    ] {
+        assert_eq!(texts(pool), [""; 0]);
+    }
+}
+
+#[test]
+fn lldp_announces_what_the_configuration_says() {
+    let config = |instance: Value| {
+        let ports = json!([{ "name": "p1", "location": "loop:0" }]);
+        json!({ "ports": ports, "lldp": [instance] })
+    };
+    let plain = json!({ "name": "l", "connection": { "port_name": "p1" } });
+    let info = read(&config(plain.clone())).unwrap().lldp.remove(0);
+    let unit = &info.unit;
+    assert_eq!((unit.ttl, info.interval, info.port.as_str()), (120, Nanos(30_000_000_000), "p1"));
+    assert_eq!(unit.chassis.chassis(), info.mac.to_string());
+    assert_eq!((unit.port.subtype, unit.port.port()), (5, "p1".into()));
+    let mut full = plain.clone();
+    for (key, value) in [
+        ("hold_time", json!(40)),
+        ("advertisement_interval", json!(10)),
+        ("chassis_id", json!({ "local_subtype": "rack" })),
+        (
+            "port_id",
+            json!({ "choice": "mac_address_subtype",
+            "mac_address_subtype": "02:00:00:00:00:07" }),
+        ),
+        ("system_name", json!({ "choice": "value", "value": "host" })),
+        (
+            "org_infos",
+            json!([{ "oui": "00120F", "subtype": 4,
+            "information": { "choice": "info", "info": "05dc" } }]),
+        ),
+    ] {
+        full[key] = value;
+    }
+    let info = read(&config(full)).unwrap().lldp.remove(0);
+    let unit = info.unit;
+    assert_eq!((unit.ttl, info.interval), (40, Nanos(10_000_000_000)));
+    assert_eq!((unit.chassis.subtype, unit.chassis.chassis()), (7, "rack".into()));
+    assert_eq!((unit.port.subtype, unit.port.port()), (3, "02:00:00:00:00:07".into()));
+    assert_eq!(unit.system.as_deref(), Some("host"));
+    let tlv = &unit.organizations[0];
+    assert_eq!((tlv.oui, tlv.subtype, &tlv.information[..]), ([0, 0x12, 15], 4, &[5, 0xdc][..]));
+
+    for (key, value, expected) in [
+        ("connection", json!({ "port_name": "p9" }), ".connection.port_name: there is no port"),
+        ("hold_time", json!(9), ".hold_time: found 9, expected at least 10 s"),
+        ("advertisement_interval", json!(4), ".advertisement_interval: found 4"),
+        (
+            "chassis_id",
+            json!({ "mac_address_subtype": { "choice": "value" } }),
+            ".chassis_id.mac_address_subtype.value: missing",
+        ),
+        ("system_name", json!({ "value": "x".repeat(256) }), ".system_name.value: found 256"),
+        (
+            "org_infos",
+            json!([{ "information": { "info": "1" } }]),
+            ".org_infos[0].information.info",
+        ),
+        ("org_infos", json!([{ "oui": "00" }]), ".org_infos[0].oui: found \"00\", expected 3 to 3"),
+        (
+            "org_infos",
+            json!([{ "information": { "info": "00".repeat(507) } },
+                { "information": { "info": "00".repeat(507) } },
+                { "information": { "info": "00".repeat(507) } }]),
+            ".org_infos: the announcement has 15",
+        ),
+        ("speed", json!(1), ".speed: unknown key"),
+    ] {
+        let mut wrong = plain.clone();
+        wrong[key] = value;
+        let texts = read(&config(wrong)).expect_err(key).texts();
+        assert!(
+            texts.len() == 1 && texts[0].starts_with(&format!("lldp[0]{expected}")),
+            "{texts:?}"
+        );
+    }
+}
+
+/// A configuration with three ports, the first two of them in a LAG.
+fn lag() -> Value {
+    let member = |port: &str| json!({ "port_name": port, "ethernet": { "name": port } });
+    let port = |name: &str| json!({ "name": name, "location": "loop:0" });
+    json!({
+        "ports": [port("p1"), port("p2"), port("p3")],
+        "lags": [{
+            "name": "lag", "min_links": 2, "ports": [member("p1"), member("p2")],
+            "protocol": { "choice": "lacp", "lacp": {
+                "actor_system_id": "01:01:01:01:01:01", "actor_system_priority": 3, "actor_key": 7,
+            } },
+        }],
+    })
+}
+
+#[test]
+fn ports_of_a_lag_send_the_frames_of_a_flow_in_turn_and_receive_one_copy() {
+    let mut config = lag();
+    let flow = |name: &str, tx: &str, rx: &str| {
+        json!({ "name": name, "rate": { "pps": 1000 }, "metrics": { "enable": true },
+            "duration": { "fixed_packets": { "packets": 11 } },
+            "tx_rx": { "port": { "tx_name": tx, "rx_names": [rx] } } })
+    };
+    config["flows"] = json!([flow("f", "lag", "p3"), flow("g", "p3", "lag")]);
+    let translated = read(&config).unwrap();
+    let [f, g] = &translated.flows[..] else { panic!("two flows") };
+    let senders: Vec<_> = f.streams.iter().map(|stream| stream.tx_port.as_str()).collect();
+    assert_eq!((senders, f.packets, f.rx_copies), (vec!["p1", "p2"], Some(11), 1.0));
+    let modes: Vec<_> = translated.profile.streams.iter().map(|stream| stream.mode).collect();
+    assert_eq!(modes, [Mode::Burst(6), Mode::Burst(5), Mode::Burst(11)]);
+    assert_eq!((g.rx_ports.join(" "), g.rx_copies), ("p1 p2".into(), 1.0));
+    let lag = &translated.lags[0];
+    assert_eq!((lag.name.as_str(), lag.min_links), ("lag", 2));
+    let actors: Vec<_> = lag.members.iter().map(|member| member.settings.actor).collect();
+    assert_eq!((actors[0].system.to_string(), actors[0].key), ("01:01:01:01:01:01".into(), 7));
+    assert_eq!((actors[0].port, actors[1].port, actors[1].system_priority), (1, 2, 3));
+}
+
+#[test]
+fn lags_that_cannot_be_are_refused_with_their_paths() {
+    let wrong = |change: fn(&mut Value)| {
+        let mut config = lag();
+        change(&mut config);
+        read(&config).expect_err("it is wrong").texts()
+    };
+    let device = |config: &mut Value| {
+        config["devices"] = json!([{ "name": "d", "ethernets": [{
+            "name": "e", "connection": { "choice": "lag_name", "lag_name": "lag" } }] }]);
+    };
+    type Change = fn(&mut Value);
+    let cases: [(Change, &str); 6] = [
+        (|of| of["lags"][0]["protocol"] = json!({ "choice": "static" }), "lags[0].protocol.static"),
+        (|of| of["lags"][0]["name"] = json!("p3"), "lags[0].name: \"p3\" is also the name"),
+        (
+            |of| of["lags"][0]["ports"][1]["port_name"] = json!("p1"),
+            "lags[0].ports[1].port_name: port \"p1\" is already in a LAG",
+        ),
+        (
+            |of| of["lags"][0]["ports"][1]["port_name"] = json!("p9"),
+            "lags[0].ports[1].port_name: there is no port",
+        ),
+        (
+            |of| of["lags"][0]["ports"][1]["macsec"] = json!({}),
+            "lags[0].ports[1].macsec: not supported",
+        ),
+        (device, "devices[0].ethernets[0].connection.lag_name: not supported"),
+    ];
+    for (change, expected) in cases {
+        let texts = wrong(change);
+        assert!(texts.len() == 1 && texts[0].starts_with(expected), "{expected}: {texts:?}");
+    }
+    // A device on a LAG of one port is on that port.
+    let mut config = lag();
+    config["lags"][0]["ports"].as_array_mut().unwrap().pop();
+    device(&mut config);
+    assert_eq!(read(&config).unwrap().devices[0].port, "p1");
+}
+
+#[test]
+fn loopbacks_are_further_addresses_of_their_interface() {
+    let mut config = devices(json!({ "choice": "auto" }));
+    config["devices"][0]["ipv4_loopbacks"] =
+        json!([{ "name": "lo1", "eth_name": "e1", "address": "192.0.2.1" }]);
+    config["flows"][0]["tx_rx"]["device"]["tx_names"] = json!(["lo1"]);
+    let translated = read(&config).unwrap();
+    let loopback = &translated.devices[0].ipv4[1];
+    assert_eq!((loopback.name.as_str(), loopback.prefix, loopback.is_loopback), ("lo1", 32, true));
+    assert_eq!(loopback.gateway, translated.devices[0].ipv4[0].gateway);
+    assert_eq!(octets(&translated, 0)[26..34], [192, 0, 2, 1, 10, 0, 2, 1]);
+    assert_eq!(translated.unresolved[0].gateway, "10.0.1.254".parse::<IpAddr>().unwrap());
+    for (version, loopback, expected) in [
+        ("ipv4", json!({ "name": "x", "eth_name": "e2", "address": "192.0.2.1" }), "eth_name: the"),
+        ("ipv4", json!({ "name": "x", "eth_name": "e1" }), "address: missing"),
+        (
+            "ipv4",
+            json!({ "name": "ip1", "eth_name": "e1", "address": "192.0.2.1" }),
+            "name: \"ip1\"",
+        ),
+        ("ipv6", json!({ "name": "x", "eth_name": "e1", "address": "::9" }), "eth_name: interface"),
+    ] {
+        let mut config = devices(json!({}));
+        let key = format!("{version}_loopbacks");
+        config["devices"][0][&key] = json!([loopback]);
+        let texts = read(&config).expect_err("it is wrong").texts();
+        let expected = format!("devices[0].{key}[0].{expected}");
+        assert!(texts.len() == 1 && texts[0].starts_with(&expected), "{expected}: {texts:?}");
+    }
 }
 
 #[test]

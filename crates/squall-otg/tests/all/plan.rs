@@ -15,6 +15,9 @@ impl Assets for NoFiles {
     fn payload(&self, path: &str) -> std::io::Result<Vec<u8>> {
         panic!("{path} is named")
     }
+    fn table(&self, path: &str) -> std::io::Result<Box<dyn std::io::Read>> {
+        panic!("{path} is named")
+    }
     fn capture_frame(&self, path: &str, _: u64) -> Result<Vec<u8>, String> {
         panic!("{path} is named")
     }

@@ -520,6 +520,9 @@ mod tests {
         fn payload(&self, path: &str) -> io::Result<Vec<u8>> {
             self.file(path)
         }
+        fn table(&self, path: &str) -> io::Result<Box<dyn io::Read>> {
+            self.file(path).map(|octets| Box::new(io::Cursor::new(octets)) as _)
+        }
         fn capture_frame(&self, path: &str, _: u64) -> Result<Vec<u8>, String> {
             Err(format!("no {path}"))
         }

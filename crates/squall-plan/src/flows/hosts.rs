@@ -1,12 +1,12 @@
-//! Clients that are the hosts of a group.
+//! Clients and servers that are the hosts of a group.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use squall_flows::{AddrRange, Load, Role, Wrap};
+use squall_flows::{AddrRange, Load, Pool as FlowPool, Wrap};
 use squall_profile::{ErrorCollector, Flows, HostGroup, Located, Order, Pool};
 
 use super::FlowSide;
-use crate::hosts;
+use crate::{PortLimits, hosts};
 
 /// The number of the group that a pool names.
 pub(super) fn group(
@@ -22,7 +22,7 @@ pub(super) fn group(
         let text = format!("pool {:?}: order has no effect on hosts, which take turns", spec.name);
         mistakes.at(spec.at, &text, "try without order");
     }
-    hosts::shared_group(groups, (name, at)).map_err(|mistake| mistakes.add(mistake)).ok()
+    hosts::group_of_flows(groups, (name, at)).map_err(|mistake| mistakes.add(mistake)).ok()
 }
 
 /// As many addresses as the group has hosts, where no host has one: in 0.0.0.0/8 (RFC 1122 section
@@ -47,27 +47,39 @@ const DISCARDED: u128 = 0x0100 << 112;
 pub(super) fn check(
     flows: &Flows,
     load: &Load,
-    groups: &[HostGroup],
+    (groups, limits): (&[HostGroup], &[PortLimits]),
     mistakes: &mut ErrorCollector<'_>,
 ) {
     for spec in &flows.templates {
         let of = |pool: usize| load.clients.get(pool).and_then(|pool| groups.get(pool.hosts?));
-        if of(spec.servers).is_some() {
-            let text = format!("template {:?}: hosts can be clients, not servers", spec.name);
-            mistakes.at(spec.at, &text, "try servers with addresses");
-        }
-        let Some(group) = of(spec.clients) else { continue };
-        if flows.ends(spec.pair).0 != Some(group.port) {
+        let (clients, servers) = flows.ends(spec.pair);
+        let ends = [
+            ("clients", of(spec.clients), clients, true),
+            ("servers", of(spec.servers), servers, spec.plays_servers(flows)),
+        ];
+        for (end, group, port, plays) in ends {
+            let Some(group) = group.filter(|group| plays && port != Some(group.port)) else {
+                continue;
+            };
             let text = format!(
-                "template {:?}: its clients are the hosts {:?} of another port",
+                "template {:?}: its {end} are the hosts {:?} of another port",
                 spec.name, group.name
             );
-            mistakes.at(spec.at, &text, "try clients of [flows] with the port of the hosts");
+            let hint = format!("try {end} of [flows] with the port of the hosts");
+            mistakes.at(spec.at, &text, &hint);
+        }
+        if let (Some(group), Some(port)) = (of(spec.servers), clients)
+            && spec.plays_clients(flows)
+            && limits[group.port].elsewhere != limits[port].elsewhere
+        {
+            let text = format!("template {:?}: its servers are hosts of another node", spec.name);
+            let hint = "try ports of one node, or the addresses of the hosts";
+            mistakes.at(spec.at, &text, hint);
         }
     }
 }
 
-/// Gives sides whose clients are hosts the VLAN of the hosts.
+/// Gives sides whose clients or servers are hosts the VLAN of the hosts, and their sessions.
 pub(super) fn tag(
     sides: &mut [FlowSide],
     load: &Load,
@@ -75,23 +87,35 @@ pub(super) fn tag(
     mistakes: &mut ErrorCollector<'_>,
 ) {
     for side in sides {
-        let (clients, _) = side.role.parts(side.clients, side.servers);
-        let templates = load.templates.iter().enumerate();
-        let own =
-            templates.filter(|(number, one)| clients.has(load, *number) && one.ends.has_clients());
-        let all: Vec<Option<&HostGroup>> = own
-            .map(|(_, one)| load.clients[one.clients].hosts.and_then(|group| groups.get(group)))
-            .collect();
+        let (clients, servers) = side.role.parts(side.clients, side.servers);
+        let group = |pool: &FlowPool| pool.hosts.and_then(|group| groups.get(group));
+        let mut all: Vec<Option<&HostGroup>> = Vec::new();
+        for (number, one) in load.templates.iter().enumerate() {
+            if clients.has(load, number) && one.ends.has_clients() {
+                all.push(group(&load.clients[one.clients]));
+            }
+            if servers.has(load, number) && one.ends.has_servers() {
+                all.push(group(&load.servers[one.servers]));
+            }
+        }
         let Some(group) = all.iter().flatten().next() else { continue };
-        let vlans = || all.iter().map(|group| group.and_then(|group| group.vlan));
-        let others = side.role == Role::Both || all.iter().any(Option::is_none);
+        let mru = all.iter().flatten().map(|group| group.mru as u16).min().unwrap_or(1492);
+        let mut vlans = all.iter().map(|group| group.and_then(|group| group.vlan));
+        let in_session = |group: &HostGroup| group.pppoe.is_some();
+        let mut sessions = all.iter().map(|group| group.is_some_and(in_session));
         let (text, hint) = if !side.network.is_plain() || !side.network.interfaces.is_empty() {
             ("flows of hosts have an encapsulation of their own", "try vlan in [[host]]")
-        } else if vlans().any(|vlan| vlan != group.vlan) || others && group.vlan.is_some() {
+        } else if vlans.any(|vlan| vlan != group.vlan) {
             ("flows of one port are in different VLANs", "try a port for each VLAN")
+        } else if sessions.any(|of| of != in_session(group)) {
+            ("only some flows of one port are in sessions of PPPoE", "try another port for them")
         } else {
             let tag = |id: u64| Wrap::Vlan { id: id as u16, priority: 0, service: false };
             side.network.wraps.extend(group.vlan.map(tag));
+            if in_session(group) {
+                side.network.wraps.push(Wrap::Pppoe);
+                side.network.mtu = side.network.mtu.min(mru);
+            }
             continue;
         };
         mistakes.at(group.at, text, hint);

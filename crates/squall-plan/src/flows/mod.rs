@@ -10,7 +10,10 @@ mod script;
 pub(crate) mod tls;
 mod tunables;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use squall_apps::{
     Data, DataOrder, Delays, Import, ImportOptions, Imported, Message, Program,
@@ -20,13 +23,13 @@ use squall_flows::{
     AddrRange, Arrival, Cps, Ends as PlayedEnds, Limits, Load, Network, Order, PORTS, Part, Pool,
     Role, Script, Spacing, Target, Template, Think,
 };
-use squall_profile::{At, ErrorCollector, FlowContent, Flows, HostGroup, Located, Profile};
+use squall_profile::{At, Diagnostic, ErrorCollector, FlowContent, Flows, Located, Profile};
 use squall_program::{Shape, ShapeError, Stage};
 use squall_report::report::flows::ConversationsReport;
 use squall_units::{Cannot, MacAddr, Nanos, Segmentation};
 
 use self::script::Played;
-use crate::{Assets, PortLimits};
+use crate::{Assets, PlanRouter, PortLimits, stream_routes};
 
 pub use apps::{AppOption, ApplicationInfo, applications, catalog};
 pub use planned::{PlannedLoad, PlannedPool, PlannedTemplate};
@@ -153,7 +156,7 @@ impl FlowSide {
 pub(crate) fn compile(
     profile: &Profile,
     live_flows: Option<LiveFlows<'_>>,
-    limits: &[PortLimits],
+    (limits, routers): (&[PortLimits], &[PlanRouter]),
     assets: &dyn Assets,
     mistakes: &mut ErrorCollector<'_>,
 ) -> Option<PlanFlows> {
@@ -167,7 +170,7 @@ pub(crate) fn compile(
     let none = Flows::default();
     let flows = own.unwrap_or(&none);
     let mut pools: Vec<Pool> =
-        flows.pools.iter().map(|spec| pool(spec, &profile.hosts, mistakes)).collect();
+        flows.pools.iter().map(|spec| pool(spec, profile, routers, mistakes)).collect();
     let mut captures = Captures { assets, read: Vec::new(), tables: Vec::new() };
     let mut notes = Vec::new();
     let (mut templates, mut of_profile): (Vec<Template>, Vec<usize>) = Default::default();
@@ -226,7 +229,7 @@ pub(crate) fn compile(
     // Scripts of attacks are always last.
     let own_scripts = u8::from(plans.first().is_some_and(|plan| !plan.of_attacks));
     let mut sides = sides((own, own_scripts), attacks.as_ref(), attack_at, &load, limits, mistakes);
-    hosts::check(flows, &load, &profile.hosts, mistakes);
+    hosts::check(flows, &load, (&profile.hosts, limits), mistakes);
     hosts::tag(&mut sides, &load, &profile.hosts, mistakes);
     let wrong = || {
         let of_side = sides.iter().find_map(|side| load.check(&side.network).err());
@@ -377,22 +380,30 @@ fn target(target: squall_profile::Target) -> Target {
 
 fn pool(
     spec: &squall_profile::Pool,
-    groups: &[HostGroup],
+    profile: &Profile,
+    routers: &[PlanRouter],
     mistakes: &mut ErrorCollector<'_>,
 ) -> Pool {
-    let range = |text: &Located| match text.text.parse::<AddrRange>() {
-        Ok(range) => Some(range),
-        Err(error) => {
-            mistakes.report(text, &error);
-            None
-        }
+    let groups = &profile.hosts[..];
+    let mut ranges_of = |text: &Located| match text.routes() {
+        Some(_) => in_routes(text, profile, routers).unwrap_or_else(|mistake| {
+            mistakes.add(mistake);
+            Vec::new()
+        }),
+        None => match text.text.parse::<AddrRange>() {
+            Ok(range) => vec![range],
+            Err(error) => {
+                mistakes.report(text, &error);
+                Vec::new()
+            }
+        },
     };
     let (hosts, ranges) = match spec.hosts() {
         Some((name, at)) => {
             let hosts = hosts::group(spec, (name, at), groups, mistakes);
             (hosts, hosts.map(|number| hosts::range(groups, number)).into_iter().collect())
         }
-        None => (None, spec.addresses.iter().filter_map(range).collect()),
+        None => (None, spec.addresses.iter().flat_map(&mut ranges_of).collect()),
     };
     Pool {
         name: spec.name.clone(),
@@ -406,6 +417,22 @@ fn pool(
         },
         shared: spec.shared,
     }
+}
+
+/// The addresses in the routes that a text names. Routes of which one is in the other may have the
+/// same host, which a pool has once.
+fn in_routes(
+    text: &Located,
+    profile: &Profile,
+    routers: &[PlanRouter],
+) -> Result<Vec<AddrRange>, Diagnostic> {
+    let Some(to) = stream_routes::named(text, None, profile, routers)? else {
+        return Ok(Vec::new());
+    };
+    let mut known = HashSet::new();
+    let mut addresses = to.addresses(text)?;
+    addresses.retain(|address| known.insert(*address));
+    Ok(addresses.into_iter().filter_map(|address| AddrRange::new(address, address)).collect())
 }
 
 /// Compiles a template, which may be a mix of several.

@@ -76,6 +76,8 @@ pub(crate) fn settings(
         client_ca,
         resumption: spec.resumption,
         versions: spec.versions.iter().filter_map(|spec| version(spec, mistakes)).collect(),
+        ciphers: spec.ciphers.iter().map(|name| name.text.clone()).collect(),
+        groups: spec.groups.iter().map(|name| name.text.clone()).collect(),
     };
     (mistakes.len() == before).then_some(settings)
 }
@@ -90,6 +92,8 @@ pub(crate) fn report(
     let place = match error.setting {
         "server_name" => spec.server_name.as_ref(),
         "alpn" => spec.alpn.first(),
+        "ciphers" => spec.ciphers.first(),
+        "groups" => spec.groups.first(),
         "ca" => spec.ca.as_ref(),
         "certificate" => spec.certificate.as_ref(),
         "key" => spec.key.as_ref(),

@@ -120,16 +120,16 @@ impl DeviceKind {
     }
 }
 
-/// A rate at which the kernel sends through both interfaces of a device, and the queue discipline of
-/// the packets that wait.
+/// A rate at which the kernel sends through an interface, and the queue discipline of the packets
+/// that wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Shaper {
+pub struct Shaper {
     /// Bits per second on layer 2.
-    bps: u64,
+    pub bps: u64,
     /// As `tc` names it: `pfifo`, `fq_codel`.
-    discipline: String,
+    pub discipline: String,
     /// The most packets that wait (`bfifo`: bytes); `None`: the discipline's default.
-    limit: Option<u32>,
+    pub limit: Option<u32>,
 }
 
 impl Shaper {
@@ -162,21 +162,30 @@ impl Shaper {
         }))
     }
 
-    /// Input for `tc -batch -`: a token bucket that holds packets back, and the discipline below it.
+    /// Input for `tc -batch -`, for both interfaces of a device.
     fn commands(&self) -> String {
+        SIDES.map(|side| self.commands_for(side.device)).concat()
+    }
+
+    /// Input for `tc -batch -`: a token bucket that holds packets back, and the discipline below
+    /// it.
+    pub(super) fn commands_for(&self, interface: &str) -> String {
         let Self { bps, discipline, limit } = self;
         // 2 ms, and at least two packets: the kernel's timer is as coarse as 4 ms, but on most
         // machines packets then leave in groups of a few.
         let burst = (bps / 8 / 500).max(4096);
         let limit = limit.map_or(String::new(), |limit| format!(" limit {limit}"));
-        let of_side = |side: Side| {
-            let device = side.device;
-            format!(
-                "qdisc add dev {device} root handle 1: tbf rate {bps}bit burst {burst} latency \
-                 1s\nqdisc add dev {device} parent 1:1 handle 10: {discipline}{limit}\n"
-            )
-        };
-        SIDES.map(of_side).concat()
+        format!(
+            "qdisc add dev {interface} root handle 1: tbf rate {bps}bit burst {burst} latency \
+             1s\nqdisc add dev {interface} parent 1:1 handle 10: {discipline}{limit}\n"
+        )
+    }
+
+    /// A hint for the case that the kernel refuses the commands.
+    pub(super) fn hint(&self) -> String {
+        let discipline = &self.discipline;
+        // Each discipline can be left out of a kernel, or be a module that is not installed.
+        format!("try modprobe sch_{discipline}, or queue=pfifo")
     }
 }
 
@@ -363,12 +372,11 @@ impl Device {
 
     fn shape(&self, shaper: &Shaper) -> Result<(), LabError> {
         self.run("tc", &["-batch", "-"], &shaper.commands()).map_err(|error| {
-            let discipline = &shaper.discipline;
-            // Each discipline can be left out of a kernel, or be a module that is not installed.
             self.problem(format!(
-                "the kernel does not take the queue discipline {discipline}: {error}\n  try modprobe \
-                 sch_{discipline}, or queue=pfifo, or a queue of Squall's own: reference,drain=1kpps,\
-                 buffer=50"
+                "the kernel does not take the queue discipline {}: {error}\n  {}, or a queue of \
+                 Squall's own: reference,drain=1kpps,buffer=50",
+                shaper.discipline,
+                shaper.hint()
             ))
         })
     }
@@ -392,26 +400,12 @@ impl Device {
 
     /// Runs a program to its end, with `input` on its standard input.
     fn run(&self, program: &str, arguments: &[&str], input: &str) -> Result<(), LabError> {
-        let failed = |error: &dyn fmt::Display| {
+        run_program(program, arguments, input).map_err(|error| {
             self.problem(format!(
-                "{program} {}: {error}\n  if the kernel lacks a module, try modprobe -a {}",
-                arguments.join(" "),
+                "{error}\n  if the kernel lacks a module, try modprobe -a {}",
                 self.kind.modules()
             ))
-        };
-        let path = find_program(program).unwrap_or_else(|| program.into());
-        let mut command = Command::new(path);
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|e| failed(&e))?;
-        // A program that ends early closes its input; its own message explains more than the write
-        // error.
-        let _ = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
-        let output = child.wait_with_output().map_err(|e| failed(&e))?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let text = String::from_utf8_lossy(&output.stderr);
-        Err(failed(&text.lines().map(str::trim).collect::<Vec<_>>().join(", ")))
+        })
     }
 
     fn forwarder(&self) -> io::Result<Service> {
@@ -421,40 +415,76 @@ impl Device {
             program: env::current_exe()?,
             arguments: vec!["lab".into(), "forward".into(), a, b],
             input: String::new(),
-            is_ready: || SIDES.iter().all(|side| child::has_receiver(side.device)),
+            log: None,
+            is_ready: Box::new(|| SIDES.iter().all(|side| child::has_receiver(side.device))),
         })
     }
 
     /// Starts a program that keeps running, and waits until it is ready.
     fn serve(&self, service: Service) -> Result<Child, LabError> {
-        let name = service.program.display().to_string();
-        let failed = |error: io::Error| self.problem(format!("{name}: {error}"));
-        let mut command = Command::new(&service.program);
-        command.args(&service.arguments).stdout(Stdio::null());
-        command.stdin(Stdio::piped()).stderr(Stdio::piped());
+        service.start().map_err(|problem| self.problem(problem))
+    }
+}
+
+/// Runs a program to its end, with `input` on its standard input. The error has its arguments and
+/// its messages.
+pub(super) fn run_program(program: &str, arguments: &[&str], input: &str) -> Result<(), String> {
+    let failed = |error: &dyn fmt::Display| format!("{program} {}: {error}", arguments.join(" "));
+    let path = find_program(program).unwrap_or_else(|| program.into());
+    let mut command = Command::new(path);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|e| failed(&e))?;
+    // A program that ends early closes its input; its own message explains more than the write
+    // error.
+    let _ = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
+    let output = child.wait_with_output().map_err(|e| failed(&e))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    Err(failed(&text.lines().map(str::trim).collect::<Vec<_>>().join(", ")))
+}
+
+/// A program that keeps running.
+pub(super) struct Service {
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+    pub input: String,
+    /// The file that gets its messages. `None`: they are discarded once it is ready.
+    pub log: Option<PathBuf>,
+    pub is_ready: Box<dyn Fn() -> bool>,
+}
+
+impl Service {
+    /// Starts the program, and waits until it is ready. The error has its messages.
+    pub fn start(self) -> Result<Child, String> {
+        let name = self.program.display().to_string();
+        let failed = |error: io::Error| format!("{name}: {error}");
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::null());
+        match &self.log {
+            Some(log) => command.stderr(fs::File::create(log).map_err(failed)?),
+            None => command.stderr(Stdio::piped()),
+        };
         let mut child = child::spawn(&mut command, None).map_err(failed)?;
-        let _ = child.stdin.take().expect("it is piped").write_all(service.input.as_bytes());
+        let _ = child.stdin.take().expect("it is piped").write_all(self.input.as_bytes());
         let deadline = Instant::now() + START_TIMEOUT;
-        while !(service.is_ready)() {
+        while !(self.is_ready)() {
             let ended = child.try_wait().map_err(failed)?.is_some();
             if ended || Instant::now() > deadline {
                 let _ = child.kill();
                 let output = child.wait_with_output().map_err(failed)?;
-                let text = String::from_utf8_lossy(&output.stderr);
-                return Err(self.problem(format!("{name} does not serve: {}", text.trim())));
+                let text = match &self.log {
+                    Some(log) => fs::read(log).unwrap_or_default(),
+                    None => output.stderr,
+                };
+                let text = String::from_utf8_lossy(&text);
+                return Err(format!("{name} does not serve: {}", text.trim()));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(child)
     }
-}
-
-/// A program that keeps running.
-struct Service {
-    program: PathBuf,
-    arguments: Vec<String>,
-    input: String,
-    is_ready: fn() -> bool,
 }
 
 /// A busy machine may take this long to start a program.
@@ -496,11 +526,12 @@ fn haproxy() -> Service {
         program: find_program("haproxy").unwrap_or_else(|| "haproxy".into()),
         arguments: ["-db", "-f", "/dev/stdin"].map(str::to_owned).into(),
         input: config,
-        is_ready: || {
+        log: None,
+        is_ready: Box::new(|| {
             // Looks for port 80 (0050) in state LISTEN (0A).
             let sockets = fs::read_to_string("/proc/thread-self/net/tcp").unwrap_or_default();
             sockets.lines().any(|line| line.contains(":0050 ") && line.contains(" 0A "))
-        },
+        }),
     }
 }
 

@@ -61,7 +61,7 @@ table! {
         port2: String,
         /// true: Squall's own TCP/UDP stack carries out the conversations on both ports; all other
         /// attacks leave as frames. false: everything leaves as frames, made before the run.
-        /// Default true with `port2`, otherwise false.
+        /// Default true with `port2` if neither `clients` nor `servers` are hosts, otherwise false.
         live: bool,
         /// The number of attacks that begin per second. Default 100.
         rate: PerSecond,
@@ -90,6 +90,14 @@ table! {
         /// Techniques that make attacks harder to detect: "segments=8", "fragments=16", or a list.
         /// `squall attack --evasions` lists them.
         evasion: OneOrMore => Vec<Located>,
+        /// "host:NAME": the clients are the hosts of this group, which is on `port`. Each attack
+        /// comes from the next host that has an address, with its MAC address and VLAN, and leaves
+        /// to the MAC address of its gateway. Everything leaves as frames. Default: addresses that
+        /// suit the rules.
+        clients: Located => Option<Located>,
+        /// "host:NAME": likewise, the servers are the hosts of this group, which is on `port2`, or on
+        /// `port` if there is none.
+        servers: Located => Option<Located>,
         /// Addresses of hosts inside the protected network: "10.0.0.1-10.0.0.9", or a list.
         /// Default: from the variables of the rules.
         inside: OneOrMore => Vec<Located>,
@@ -210,7 +218,15 @@ fn attack(
     };
     let (clients, port2) =
         two_ports(&table.port, &table.port2, (&table.given, &table.place), ports, cx);
-    let live = table.live.as_ref().map_or(port2.is_some(), |live| live.value);
+    for hosts in [&table.clients, &table.servers].into_iter().flatten() {
+        if hosts.value.host_group().is_none() {
+            let text = format!("= {:?} is not a group of hosts", hosts.value.text);
+            let hint = "expected \"host:NAME\"; addresses are those of inside and outside";
+            cx.report(&hosts.place, &text, &[hint.into()]);
+        }
+    }
+    let has_hosts = table.clients.is_some() || table.servers.is_some();
+    let live = table.live.as_ref().map_or(port2.is_some() && !has_hosts, |live| live.value);
     if let (Some(given), true, None) = (&table.live, live, &table.port2) {
         cx.report(&given.place, "= true needs port2, the port of the servers", &[]);
     }

@@ -12,8 +12,8 @@ use super::{
     stages::{Levels, Row},
 };
 use crate::{
-    At, DataOrder, Delays, FlowContent, Incomplete, Located, Order, Play, Port, Ramp, Spacing,
-    Stage, Tcp, Transport, emit::Emit, files::is_file,
+    At, DataOrder, Delays, FlowContent, HostAddress, HostGroup, Incomplete, Located, Order, Play,
+    Port, Ramp, Spacing, Stage, Tcp, Transport, emit::Emit, files::is_file,
 };
 
 table! {
@@ -162,7 +162,7 @@ table! {
         /// From the outside in: "vlan 7", "vlan 7 priority 3", "qinq 100", "mpls 1000", and at most
         /// one tunnel: "gre FROM TO", "gre FROM TO key 5", "vxlan FROM TO 42 MAC", "gtp-u FROM TO
         /// TEID LOCAL-TEID", "gtp-u FROM TO TEID any port 5000". LOCAL-TEID is in received packets,
-        /// and the port is the UDP source port of sent ones.
+        /// and the port is the UDP source port of sent ones; 0: that of the packet inside.
         wrap: OneOrMore => Vec<Located>,
         /// Addresses with headers of their own.
         interface: Vec<Interface> => Vec<Interface>,
@@ -201,8 +201,10 @@ table! {
         /// The name that templates use.
         name: String => String,
         /// "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of these; all of one
-        /// family. Servers can also be host names, resolved when the run is opened. Clients can be
-        /// the hosts of a group: "host:NAME"; hosts that have an address take turns.
+        /// family. Servers can also be host names, resolved when the run is opened. Clients and
+        /// servers can be the hosts of a group: "host:NAME"; hosts that have an address take turns.
+        /// "routes:ROUTER", "routes:ROUTER/GROUP": the first host of each route that the router
+        /// announces, or the seventh with "#7" at the end.
         addresses: OneOrMore => Vec<Located>,
         /// Ports of clients: "1024-65535", the default.
         ports: PortRange => Option<(u16, u16)>,
@@ -236,8 +238,8 @@ table! {
         name: String,
         /// The name of a pool, or addresses as in a pool.
         clients: OneOrMore,
-        /// The name of a pool, addresses as in a pool, or a host name, resolved when the run is
-        /// opened: "www.example.net".
+        /// The name of a pool, addresses as in a pool, "host:NAME", or a host name, resolved when
+        /// the run is opened: "www.example.net".
         servers: OneOrMore,
         /// The TCP or UDP port that servers listen on. Default: the application's usual port.
         listen: Bounded<1, 65_535> => Option<u16>,
@@ -370,6 +372,13 @@ table! {
         /// "1.3" or "1.2", or a list: the highest version that both ends support is used. Default
         /// "1.3".
         versions: OneOrMore => Vec<Located>,
+        /// Cipher suites that clients offer and servers accept, in order of preference, by their
+        /// names at IANA or OpenSSL: "TLS_AES_128_GCM_SHA256", "ECDHE-RSA-AES256-GCM-SHA384".
+        /// Default: all, AES-128 first.
+        ciphers: OneOrMore => Vec<Located>,
+        /// Groups for the exchange of keys, in order of preference: "x25519", "secp256r1",
+        /// "secp384r1". Default: all, in this order.
+        groups: OneOrMore => Vec<Located>,
     }
 }
 
@@ -1085,10 +1094,12 @@ fn a_template(
     })
 }
 
-/// A pool for external clients, with the address family of the pool `servers`.
+/// A pool for external clients, with the address family of the pool `servers`. For hosts, see
+/// [`external_clients_of_hosts`].
 fn external_clients(servers: usize, name: &str, at: At, flows: &mut Flows) -> usize {
-    let first = flows.pools[servers].addresses.first();
-    let address = if first.is_some_and(|one| one.text.contains(':')) { "::1" } else { "0.0.0.1" };
+    let servers = &flows.pools[servers];
+    let is_ipv6 = |one: &Located| one.text.contains(':') && servers.hosts().is_none();
+    let address = if servers.addresses.first().is_some_and(is_ipv6) { "::1" } else { EXTERNAL };
     flows.pools.push(Pool {
         name: format!("{name} clients"),
         addresses: vec![Located { text: address.into(), at }],
@@ -1096,6 +1107,24 @@ fn external_clients(servers: usize, name: &str, at: At, flows: &mut Flows) -> us
         ..Pool::default()
     });
     flows.pools.len() - 1
+}
+
+/// In place of the addresses of external clients over IPv4.
+const EXTERNAL: &str = "0.0.0.1";
+
+/// Gives external clients the address family of servers that are hosts, which were read later.
+pub(super) fn external_clients_of_hosts(flows: &mut Flows, groups: &[HostGroup]) {
+    for template in &flows.templates {
+        let hosts = flows.pools.get(template.servers).and_then(Pool::hosts);
+        let group = hosts.and_then(|(name, _)| groups.iter().find(|group| group.name == name));
+        if group.is_some_and(|group| group.ipv4 == HostAddress::None)
+            && let Some(Pool { addresses, .. }) = flows.pools.get_mut(template.clients)
+            && let [Located { text, .. }] = &mut addresses[..]
+            && text == EXTERNAL
+        {
+            *text = "::1".into();
+        }
+    }
 }
 
 fn exchange(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<FlowContent> {

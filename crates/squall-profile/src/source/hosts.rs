@@ -263,7 +263,7 @@ table! {
         resolve_timeout: Nanos => Option<Nanos>,
         /// Transmissions of a question at most. Default 2.
         resolve_tries: Bounded<1, 255> => u64 = 2,
-        /// The server that hosts ask. Default: that of DHCPv4.
+        /// The server that hosts ask. Default: that of DHCPv4, or of PPP (ppp_dns).
         dns_server: Located,
         /// Hosts are DNS servers for these names: "NAME=ADDRESS". "*.example=10.0.0.9" are all names
         /// below "example". Default: none.
@@ -308,7 +308,8 @@ table! {
         /// AC-Name of the only access concentrator that hosts accept, and that a server has. Default:
         /// any; a server is called "squall".
         pppoe_ac: String => Option<String>,
-        /// Octets of the longest packet that hosts receive in a session. Default 1492.
+        /// Octets of the longest packet that hosts receive in a session; flows also send no longer
+        /// ones. Default 1492.
         mru: Bounded<128, 1_492> => u64 = 1_492,
         /// Time after which a Configure-Request or Terminate-Request without an answer is repeated
         /// (RFC 1661 section 4.6). Default 3 s.
@@ -818,10 +819,9 @@ fn check_pppoe(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
         "has multicast groups, which sessions of PPPoE do not carry",
         "try a group of hosts without pppoe",
     );
-    let has_names = !group.resolve.is_empty() || !group.answers.is_empty() || group.mdns.is_some();
     needs(
-        !is_server && has_names,
-        "has names of DNS, which sessions of PPPoE do not carry",
+        !is_server && group.mdns.is_some(),
+        "has names of multicast DNS, which sessions of PPPoE do not carry",
         "try a group of hosts without pppoe",
     );
     let has_no_text = group.identity.is_none() || group.password.is_none();

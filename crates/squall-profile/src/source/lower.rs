@@ -43,7 +43,7 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     }
     let given = table.given.has("stream");
     let flows_given = table.given.has("template") || table.given.has("flows");
-    let flows = super::flows::flows(&mut table, &ports, cx);
+    let mut flows = super::flows::flows(&mut table, &ports, cx);
     let mut streams = table.stream.take().map_or_else(Vec::new, |streams| streams.value);
     let enabled = |stream: &StreamTable| stream.enabled.as_ref().is_none_or(|e| e.value);
     let numbers: Vec<usize> = (0..streams.len()).filter(|&i| enabled(&streams[i])).collect();
@@ -54,6 +54,9 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     let given = given || table.given.has("host") || table.given.has("router");
     let replays = super::replay::replays(table.replay.take(), &ports, cx);
     let hosts = super::hosts::hosts(table.host.take(), &ports, cx);
+    if let Some(flows) = &mut flows {
+        super::flows::external_clients_of_hosts(flows, &hosts);
+    }
     let routers = super::routers::routers(table.router.take(), &ports, cx);
     let nothing = streams.is_empty()
         && replays.is_empty()
@@ -231,12 +234,13 @@ fn stream(
     let trex = trex(latency, table.trex_hw_id.take(), table.trex_flow_seq.take(), cx);
     let trex_group = trex_group(latency, table.trex_group.take(), cx);
     let packet_at = at(packet_place.into_iter().flatten().next(), cx);
-    for hosts in [&table.src, &table.dst].into_iter().flatten() {
-        if hosts.value.host_group().is_none() {
-            let text = format!("= {:?} is not a group of hosts", hosts.value.text);
-            let hint =
-                "expected \"host:NAME\"; addresses are fields of the packet: ipv4(src=10.0.0.2)";
-            cx.report(&hosts.place, &text, &[hint.into()]);
+    for (given, may_be_routes) in [(&table.src, false), (&table.dst, true)] {
+        let Some(Placed { value, place }) = given else { continue };
+        if value.host_group().is_none() && !(may_be_routes && value.routes().is_some()) {
+            let text = format!("= {:?} is not a group of hosts", value.text);
+            let hint = "expected \"host:NAME\", or for dst \"routes:ROUTER\"; addresses are fields of \
+                        the packet: ipv4(src=10.0.0.2)";
+            cx.report(place, &text, &[hint.into()]);
         }
     }
     let at = cx.at(table.place.start);

@@ -15,6 +15,7 @@ mod routers;
 pub mod short;
 mod stages;
 mod toml;
+mod topology;
 mod yaml;
 
 use std::path::Path;
@@ -28,7 +29,6 @@ use self::{
 };
 use crate::{Diagnostic, Diagnostics, Profile, diagnostics::MAX_ERRORS};
 
-pub(crate) use self::lower::SCHEMA;
 pub use self::{
     attacks::Attack,
     flows::{
@@ -39,8 +39,9 @@ pub use self::{
     raw::{FieldRef, Stream, Vary},
     read::Files,
     replay::Replay,
-    routers::Router,
+    routers::{Router, RouterGroup, RouterStep},
 };
+pub(crate) use self::{lower::SCHEMA, routers::ROUTES_GROUP};
 
 /// The text format of a profile. The schema is the same for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,12 +117,7 @@ impl Profile {
     ) -> Result<Self, Diagnostics> {
         // Editors on Windows may write a byte order mark.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let tree = match format {
-            Format::Toml => toml::parse(text),
-            Format::Yaml => yaml::parse(text),
-            Format::Json => json::parse(text),
-        };
-        read(tree, Reader::new(origin, text, files))
+        read(parse_tree(text, format), Reader::new(origin, text, files))
     }
 
     /// Reads a profile that has no source text, such as one from Python. Errors name the key.
@@ -130,22 +126,45 @@ impl Profile {
     }
 }
 
+impl RouterStep {
+    /// Reads a live order: the table of a step without times, such as one from Python. Errors name
+    /// the key.
+    ///
+    /// # Errors
+    /// Keys that a step or an order does not have, and invalid values.
+    pub fn order(value: &serde_json::Value, origin: &str) -> Result<Self, Diagnostics> {
+        let mut cx = Reader::new(origin, "", &|path| crate::read_text(path));
+        let step = Self::read(&value.into(), &mut cx);
+        for key in ["at", "every", "times"] {
+            if value.get(key).is_some_and(|value| !value.is_null()) {
+                let message =
+                    format!("{key} is for steps of a profile: an order is carried out now");
+                cx.mistakes.push(Diagnostic { message, ..Diagnostic::default() });
+            }
+        }
+        step.filter(|_| cx.mistakes.is_empty()).ok_or(Diagnostics(cx.mistakes))
+    }
+}
+
 /// The value of any text in one of the formats of profiles.
 ///
 /// # Errors
 /// The first syntax error, with its line.
 pub fn value_of(text: &str, format: Format) -> Result<serde_json::Value, String> {
-    let tree = match format {
-        Format::Toml => toml::parse(text),
-        Format::Yaml => yaml::parse(text),
-        Format::Json => json::parse(text),
-    };
-    tree.map(|node| (&node).into()).map_err(|mistakes| {
+    parse_tree(text, format).map(|node| (&node).into()).map_err(|mistakes| {
         mistakes.first().map_or_else(String::new, |mistake| {
             let line = text.get(..mistake.at).map_or(1, |before| before.lines().count().max(1));
             format!("line {line}: {}", mistake.message)
         })
     })
+}
+
+fn parse_tree(text: &str, format: Format) -> Result<Node, Vec<SyntaxMistake>> {
+    match format {
+        Format::Toml => toml::parse(text),
+        Format::Yaml => yaml::parse(text),
+        Format::Json => json::parse(text),
+    }
 }
 
 fn read(
@@ -164,8 +183,13 @@ fn read(
             None
         }
     };
-    match profile {
-        Some(profile) if cx.mistakes.is_empty() => Ok(profile),
+    finished(profile, cx)
+}
+
+/// The value, if there were no errors; otherwise all errors.
+fn finished<T>(value: Option<T>, mut cx: Reader<'_>) -> Result<T, Diagnostics> {
+    match value {
+        Some(value) if cx.mistakes.is_empty() => Ok(value),
         _ => {
             let full = cx.is_full();
             cx.mistakes.truncate(MAX_ERRORS);

@@ -157,7 +157,10 @@ table! {
         src: Located => Option<Located>,
         /// "host:NAME": frames go to the hosts of this group that have an address, one after the
         /// other. The destination's MAC address is that of the host, unless the packet sets
-        /// `eth(dst=...)`, or the frames come from hosts. Default: the packet's addresses.
+        /// `eth(dst=...)`, or the frames come from hosts. "routes:ROUTER" or "routes:ROUTER/GROUP":
+        /// frames go to the routes that the router announces, one after the other: to the first host
+        /// of each, or with "#7" at the end to the seventh. With `latency = true`, the report has the
+        /// loss and convergence of each route. Default: the packet's addresses.
         dst: Located => Option<Located>,
         /// Frame length in octets with FCS. Default: the length of the packet, at least 64.
         size: SizeLaw => SizeLaw,

@@ -2,14 +2,19 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use squall_units::{MacAddr, Nanos, parse_count};
+use serde_json::Value as Json;
+use squall_units::{MacAddr, Nanos, parse_count, suggest};
 
 use super::{
     flows::{OneOrMore, two_ports},
     hosts::{is_of_a_host, is_of_a_host6, prefix6, read, read_all},
-    read::{Bounded, Place, Placed, Reader, table},
+    node::Node,
+    read::{Bounded, Place, Placed, Read, Reader, table, words},
 };
-use crate::{At, BgpNeighbor, Located, Port, Routes};
+use crate::{
+    At, BgpNeighbor, Located, Port, RouteOrigin, RouterAction, Routes, emit::Emit,
+    routers::known_neighbors,
+};
 
 table! {
     /// A router: a routing daemon (BIRD 2) in a network namespace of its own, whose interface is on a
@@ -77,14 +82,212 @@ table! {
         /// The router watches the neighbors of BGP and OSPF by BFD (RFC 5880), with packets at this
         /// interval: "100 ms". Default: no BFD.
         bfd: Nanos => Option<Nanos>,
-        /// Routes that the router announces by all its protocols: "198.51.100.0/24", or consecutive
-        /// ones: "10.0.0.0/24 x 1000".
+        /// Routes that the router announces by all its protocols: "198.51.100.0/24"; consecutive
+        /// ones: "10.0.0.0/24 x 1000"; different ones with the lengths of a real table: "random x
+        /// 100000", "random6 x 1000"; the table of a peer in an MRT file (RFC 6396), which may be
+        /// compressed, by default of the peer with most routes: "mrt:rib.bz2", "mrt:rib.bz2#3 x
+        /// 1000"; a file with a prefix in each line: "file:edge.txt". Or a list of these.
         routes: OneOrMore,
+        /// Another router, "r2", or one of its groups, "r2/edge": the routes that it announces should
+        /// come from the device. The report says how many are missing. Default: none.
+        expect: Located => Option<Located>,
+        /// Routes with a name, which may have attributes of their own; steps and destinations name
+        /// them. `routes` are the group "routes".
+        group: Vec<RouterGroup> => Vec<RouterGroup>,
+        /// Changes to the router during the run: routes are withdrawn and announced, sessions go
+        /// down and up.
+        step: Vec<RouterStep> => Vec<RouterStep>,
+        /// true: BGP and OSPF offer a graceful restart (RFC 4724, RFC 3623), so that neighbors keep
+        /// the routes while the daemon restarts. Default false; true if a step restarts it.
+        graceful_restart: bool => bool,
         /// A configuration file of BIRD, in place of all protocols and routes here. Its interface is
         /// eth0.
         config: String => Option<String>,
         /// false: the router is ignored. Default true.
         enabled: bool,
+    }
+}
+
+table! {
+    /// Routes of a router that have a name, and attributes of BGP that override the router's.
+    RouterGroupTable makes
+    /// Routes of a router that have a name.
+    RouterGroup {
+        routes: Vec<Routes> = Vec::new(),
+        /// `None`: the router's.
+        communities: Option<Vec<(u16, u16)>> = None,
+        as_path: Vec<u32> = Vec::new(),
+        next_hop: Option<IpAddr> = None,
+        /// Withdrawals per second.
+        flap: Option<f64> = None,
+        at: At = At::default(),
+    } from {
+        /// Unique in the router; "routes" is the group of the router's own key.
+        name: String => String,
+        /// "198.51.100.0/24", or any other text that `routes` of a router may have, or a list.
+        routes: OneOrMore,
+        /// `MULTI_EXIT_DISC`. Default: that of the router.
+        med: Bounded<0, 4_294_967_295> => Option<u64>,
+        /// Further copies of the own number in the AS path. Default: as the router.
+        prepend: Bounded<0, 100> => Option<u64>,
+        /// Communities (RFC 1997). Default: the router's communities; [] is none.
+        communities: OneOrMore,
+        /// Numbers in the AS path after the own ones: "65010 65020". Default: none.
+        as_path: Located,
+        /// "igp", "egp" or "incomplete". Default "igp".
+        origin: RouteOrigin => Option<RouteOrigin>,
+        /// `NEXT_HOP` of the routes. Default: the router.
+        next_hop: Located,
+        /// Routes that are withdrawn per second, one after the other, round and round: "100
+        /// routes/s". Default: none.
+        flap: Located,
+        /// Time after which a route that flaps is announced again. Default 1 s.
+        flap_down: Nanos => Option<Nanos>,
+        /// true: orders may withdraw some of the routes only. Groups that flap, or have steps with
+        /// a count, can do this without it. Default false.
+        single: bool => bool,
+    }
+}
+
+table! {
+    /// A change of a router at a time of the run.
+    RouterStepTable makes
+    /// A change of a router.
+    RouterStep {
+        neighbor: Option<IpAddr> = None,
+        place: At = At::default(),
+    } from {
+        /// Time after the start of the run. Default 0.
+        at: Nanos => Nanos,
+        /// "withdraw" or "announce" routes; "down" or "up": sessions; "restart": the daemon;
+        /// "refresh": ask neighbors for their routes again (RFC 2918); "silent" or "talk": the link
+        /// drops all frames of the router in both directions, or no longer.
+        action: RouterAction => Option<RouterAction>,
+        /// Group whose routes are withdrawn or announced. Default: all groups.
+        group: String => Option<String>,
+        /// How many routes: the first that are announced, or withdrawn. Default: all.
+        count: Bounded<1, 4_294_967_295> => Option<u64>,
+        /// Address of the neighbor of BGP whose session goes down or up, or is refreshed. Default:
+        /// all sessions.
+        neighbor: Located,
+        /// Text for the neighbor of BGP whose session goes down (RFC 9003). Default: none.
+        message: String => Option<String>,
+        /// Time after which the reverse follows: announce, up, or talk. Default: never.
+        duration: Nanos => Option<Nanos>,
+        /// Interval at which the step is repeated. Default: it is not.
+        every: Nanos => Option<Nanos>,
+        /// How often the step happens, with `every`. Default: until the end of the run.
+        times: Bounded<1, 1_000_000> => Option<u64>,
+    }
+}
+
+words!(
+    RouteOrigin,
+    "an origin of routes":
+    "igp" => Igp,
+    "egp" => Egp,
+    "incomplete" => Incomplete,
+);
+
+words!(
+    RouterAction,
+    "an action of a router":
+    "withdraw" => Withdraw,
+    "announce" => Announce,
+    "down" => Down,
+    "up" => Up,
+    "restart" => Restart,
+    "refresh" => Refresh,
+    "silent" => Silent,
+    "talk" => Talk,
+);
+
+impl Read for RouterGroup {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let mut table = RouterGroupTable::read(node, cx)?;
+        let place = table.place.clone();
+        cx.need(&place, &table.given, "name", r#"name = "edge""#)?;
+        cx.need(&place, &table.given, "routes", r#"routes = "198.51.100.0/24""#)?;
+        let at = cx.at(place.start);
+        let routes = read_all(table.routes.take(), cx, routes, "a range of routes", ROUTES);
+        let communities = table.communities.take();
+        let communities =
+            communities.map(|given| read_all(Some(given), cx, community, "a community", COMMUNITY));
+        let as_path = read(table.as_path.take(), cx, as_path, "an AS path", AS_PATH);
+        let next_hop = read(table.next_hop.take(), cx, next_hop, "an address", NEXT_HOP);
+        let flap = read(table.flap.take(), cx, flap, "a number of routes per second", FLAP);
+        if let Some(down) = table.flap_down.as_ref()
+            && (down.value == Nanos::ZERO || flap.is_none())
+        {
+            cx.report(&down.place, "needs flap, and a time", &[FLAP.into()]);
+        }
+        Some(Self {
+            routes,
+            communities,
+            as_path: as_path.map_or_else(Vec::new, |(path, _)| path),
+            next_hop: next_hop.map(|(address, _)| address),
+            flap: flap.map(|(flap, _)| flap),
+            at,
+            ..table.made()
+        })
+    }
+    fn schema() -> Json {
+        RouterGroupTable::schema()
+    }
+}
+
+impl Emit for Vec<RouterGroup> {
+    fn emit(&self) -> Option<Json> {
+        Some(self.iter().map(RouterGroup::to_value).collect())
+    }
+}
+
+impl Read for RouterStep {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let mut table = RouterStepTable::read(node, cx)?;
+        let place = table.place.clone();
+        cx.need(&place, &table.given, "action", r#"action = "withdraw""#)?;
+        let action = table.action.as_ref()?.value;
+        let allowed: &[&str] = match action {
+            RouterAction::Withdraw => &["group", "count", "duration"],
+            RouterAction::Announce => &["group", "count"],
+            RouterAction::Down => &["neighbor", "message", "duration"],
+            RouterAction::Up | RouterAction::Refresh => &["neighbor"],
+            RouterAction::Silent => &["duration"],
+            RouterAction::Restart | RouterAction::Talk => &[],
+        };
+        let allowed = [&["action", "at", "every", "times"][..], allowed].concat();
+        cx.only(&place, &table.given, &format!("action = {:?}", action.word()), &allowed);
+        if table.times.is_some() && table.every.is_none() {
+            cx.report(&place, "has times without an interval", &[EVERY.into()]);
+        }
+        let time = |time: &Option<Placed<Nanos>>| time.as_ref().map(|time| time.value);
+        let (duration, every) = (time(&table.duration), time(&table.every));
+        if every.is_some_and(|every| every.0 < FASTEST.0 || duration.is_some_and(|d| d >= every)) {
+            let what = "has an interval below 10 ms, or not above its duration";
+            cx.report(&place, what, &[EVERY.into()]);
+        }
+        let is_text = |text: &str| text.len() <= 128 && !is_quoted(text);
+        if let Some(message) = table.message.as_ref().filter(|text| !is_text(&text.value)) {
+            let what = "is longer than 128 octets, or has quotation marks, which BIRD cannot read";
+            cx.report(&message.place, what, &[]);
+        }
+        let address = |text: &str| text.parse::<IpAddr>().ok();
+        let neighbor = read(table.neighbor.take(), cx, address, "an address", NEXT_HOP);
+        Some(Self {
+            neighbor: neighbor.map(|(address, _)| address),
+            place: cx.at(place.start),
+            ..table.made()
+        })
+    }
+    fn schema() -> Json {
+        RouterStepTable::schema()
+    }
+}
+
+impl Emit for Vec<RouterStep> {
+    fn emit(&self) -> Option<Json> {
+        Some(self.iter().map(RouterStep::to_value).collect())
     }
 }
 
@@ -166,7 +369,8 @@ fn check(router: &Router, place: &Place, cx: &mut Reader<'_>) {
         r#"try asn = 65001 and neighbors = ["10.0.0.2 as 65002"], ospf = "0.0.0.0", rip = true, or config"#,
     );
     needs(
-        (speaks || !router.routes.is_empty()) && router.config.is_some(),
+        (speaks || !router.routes.is_empty() || !router.group.is_empty())
+            && router.config.is_some(),
         "has a configuration of its own, so protocols and routes here would be ignored",
         "try without config, or without the others",
     );
@@ -189,9 +393,8 @@ fn check(router: &Router, place: &Place, cx: &mut Reader<'_>) {
         "speaks OSPFv2 or RIPv2 without an IPv4 address",
         IPV4,
     );
-    let quoted = |text: &String| text.contains('"') || text.contains(|c: char| c.is_control());
     needs(
-        router.password.as_ref().is_some_and(quoted),
+        router.password.as_deref().is_some_and(is_quoted),
         "has a password with a quotation mark, which BIRD cannot read",
         "try another password, or config",
     );
@@ -204,14 +407,68 @@ fn check(router: &Router, place: &Place, cx: &mut Reader<'_>) {
         "has a time of BGP, OSPF or RIP that is not in whole seconds",
         r#"try hello = "1 s""#,
     );
-    let total: u64 = router.routes.iter().map(|routes| u64::from(routes.count)).sum();
+    let groups = router.group.iter().flat_map(|group| &group.routes);
+    let total: u64 =
+        router.routes.iter().chain(groups).filter_map(Routes::count).map(u64::from).sum();
     needs(
         total > MOST_ROUTES,
         &format!("announces {total} routes; at most {MOST_ROUTES} are possible"),
         ROUTES,
     );
+    check_steering(router, cx);
 }
 
+/// Groups have names of their own, and steps name what the router has.
+fn check_steering(router: &Router, cx: &mut Reader<'_>) {
+    let mut wrong = |at: At, text: String, hint: String| {
+        cx.mistakes.push(crate::Diagnostic::at(at, text, vec![hint]));
+    };
+    let of = format!("router {:?}", router.name);
+    let names = router.group_names();
+    for (number, group) in router.group.iter().enumerate() {
+        let is_own = group.name == ROUTES_GROUP && !router.routes.is_empty();
+        if is_own || router.group[..number].iter().any(|before| before.name == group.name) {
+            let text = format!("{of}: {:?} is already the name of another group", group.name);
+            wrong(group.at, text, "try another name".into());
+        }
+        if group.next_hop.is_some_and(|hop| !group.has_routes_of(hop)) {
+            let name = &group.name;
+            let text = format!("{of}: group {name:?} has no routes of its next hop's IP version");
+            wrong(group.at, text, NEXT_HOP.into());
+        }
+    }
+    for step in &router.step {
+        let Some(action) = step.action else { continue };
+        let word = action.word();
+        if let Some(name) = step.group.as_ref().filter(|name| !names.contains(&name.as_str())) {
+            let text = format!("{of}: a step names the group {name:?}, which is not there");
+            wrong(step.place, text, suggest(name, names.iter().copied()));
+        }
+        if matches!(action, RouterAction::Withdraw | RouterAction::Announce) && names.is_empty() {
+            let text = format!("{of}: a step has action = {word:?}, but there are no routes");
+            wrong(step.place, text, r#"try routes = "198.51.100.0/24""#.into());
+        }
+        if step.count.is_some() && step.group.is_none() && names.len() > 1 {
+            let text = format!("{of}: a step has a count, but no group");
+            wrong(step.place, text, format!("known: {}", names.join(", ")));
+        }
+        let is_unknown = |to| router.neighbors.iter().all(|one| one.address != to);
+        // The neighbors of a configuration of the user's own are in that file.
+        if router.config.is_none() && step.neighbor.is_some_and(is_unknown) {
+            let text = format!("{of}: a step names a neighbor that is not in neighbors");
+            wrong(step.place, text, known_neighbors(&router.neighbors));
+        }
+        if action == RouterAction::Restart && router.config.is_some() {
+            let text = format!("{of}: a step restarts a daemon with a configuration of its own");
+            wrong(step.place, text, "try down and up".into());
+        }
+    }
+}
+
+/// The name of the group that the router's key `routes` makes.
+pub(crate) const ROUTES_GROUP: &str = "routes";
+/// Shortest interval of steps: a daemon needs some milliseconds for each.
+const FASTEST: Nanos = Nanos(10_000_000);
 /// BIRD needs about 260 octets for each.
 const MOST_ROUTES: u64 = 10_000_000;
 const MAC: &str = r#"try mac = "02:00:00:00:00:01""#;
@@ -221,7 +478,35 @@ const ROUTER_ID: &str = r#"try router_id = "10.0.0.1""#;
 const AREA: &str = r#"try "0.0.0.0" or "1""#;
 const NEIGHBOR: &str = r#"try "10.0.0.2 as 65002", or "10.0.0.2" in the same system"#;
 const COMMUNITY: &str = r#"try "65001:100""#;
-const ROUTES: &str = r#"try "198.51.100.0/24" or "10.0.0.0/24 x 1000""#;
+const ROUTES: &str =
+    r#"try "198.51.100.0/24", "10.0.0.0/24 x 1000", "random x 1000", "mrt:rib.gz" or "file:a.txt""#;
+const AS_PATH: &str = r#"try as_path = "65010 65020""#;
+const NEXT_HOP: &str = r#"try "10.0.0.2""#;
+const FLAP: &str = r#"try flap = "100 routes/s" and flap_down = "1 s""#;
+const EVERY: &str = r#"try every = "20 s" with times = 3"#;
+
+/// Whether a text cannot be in BIRD's quotes, which know no escapes.
+fn is_quoted(text: &str) -> bool {
+    text.contains('"') || text.contains(|c: char| c.is_control())
+}
+
+fn as_path(text: &str) -> Option<Vec<u32>> {
+    let number = |word: &str| word.parse().ok().filter(|asn: &u32| *asn > 0);
+    let path: Vec<u32> = text.split_ascii_whitespace().map(number).collect::<Option<_>>()?;
+    (1..=200).contains(&path.len()).then_some(path)
+}
+
+fn next_hop(text: &str) -> Option<IpAddr> {
+    let is_of_a_router = |address: &IpAddr| !address.is_unspecified() && !address.is_multicast();
+    text.parse().ok().filter(is_of_a_router)
+}
+
+/// Withdrawals per second, up to 10,000: a route is a message to the kernel and one to the daemon.
+fn flap(text: &str) -> Option<f64> {
+    let number = text.strip_suffix("/s")?.trim_end();
+    let number = number.strip_suffix("routes").unwrap_or(number);
+    number.trim().parse().ok().filter(|rate: &f64| (0.001..=10_000.0).contains(rate))
+}
 
 fn prefix4(text: &str) -> Option<(Ipv4Addr, u8)> {
     let (address, length) = text.split_once('/')?;
@@ -234,11 +519,11 @@ fn address6(text: &str) -> Option<(Ipv6Addr, u8)> {
 }
 
 /// An area of OSPF: in dotted form, or as a number.
-fn area(text: &str) -> Option<Ipv4Addr> {
+pub(super) fn area(text: &str) -> Option<Ipv4Addr> {
     text.parse().ok().or_else(|| text.parse::<u32>().ok().map(Ipv4Addr::from_bits))
 }
 
-fn neighbor(text: &str) -> Option<BgpNeighbor> {
+pub(super) fn neighbor(text: &str) -> Option<BgpNeighbor> {
     let (address, asn) = match text.split_once(" as ") {
         Some((address, asn)) => (address, Some(asn.trim().parse().ok().filter(|asn| *asn > 0)?)),
         None => (text, None),
@@ -252,31 +537,48 @@ fn community(text: &str) -> Option<(u16, u16)> {
 }
 
 fn routes(text: &str) -> Option<Routes> {
-    let (prefix, count) = match text.split_once(" x ") {
-        Some((prefix, count)) => (prefix, u32::try_from(parse_count(count.trim()).ok()?).ok()?),
-        None => (text, 1),
+    if let Some(path) = text.strip_prefix("file:") {
+        return (!path.is_empty()).then(|| Routes::File { path: path.into() });
+    }
+    let (what, count) = match text.rsplit_once(" x ") {
+        Some((what, count)) => {
+            let count = u32::try_from(parse_count(count.trim()).ok()?).ok()?;
+            (what.trim(), Some((count > 0).then_some(count)?))
+        }
+        None => (text, None),
     };
-    let (first, length) = prefix.trim().split_once('/')?;
-    let routes = Routes { first: first.parse().ok()?, length: length.parse().ok()?, count };
-    is_valid(&routes).then_some(routes)
+    if let Some(file) = what.strip_prefix("mrt:") {
+        let (path, peer) = match file.rsplit_once('#') {
+            Some((path, peer)) => (path, Some(peer.parse().ok()?)),
+            None => (file, None),
+        };
+        let mrt = Routes::Mrt { path: path.into(), peer, most: count };
+        return (!path.is_empty()).then_some(mrt);
+    }
+    if let "random" | "random6" = what {
+        return Some(Routes::Random { is_ipv6: what == "random6", count: count? });
+    }
+    let (first, length) = what.split_once('/')?;
+    let (first, length, count) = (first.parse().ok()?, length.parse().ok()?, count.unwrap_or(1));
+    is_valid(first, length, count).then_some(Routes::Range { first, length, count })
 }
 
-/// Whether all prefixes are in the address space, and host bits are 0.
-fn is_valid(routes: &Routes) -> bool {
-    let (bits, width) = match routes.first {
+/// Whether all prefixes are in the address space, and host bits are 0. `count` is not 0.
+fn is_valid(first: IpAddr, length: u8, count: u32) -> bool {
+    let (bits, width) = match first {
         IpAddr::V4(first) => (u128::from(first.to_bits()), 32),
         IpAddr::V6(first) => (first.to_bits(), 128),
     };
-    let length = u32::from(routes.length);
-    if length > width || routes.count == 0 {
+    let length = u32::from(length);
+    if length > width {
         return false;
     }
     let most = u128::MAX >> (128 - width);
     match width - length {
-        128 => bits == 0 && routes.count == 1,
+        128 => bits == 0 && count == 1,
         step => {
             let clear = bits & ((1 << step) - 1) == 0;
-            clear && u128::from(routes.count - 1) <= (most - bits) >> step
+            clear && u128::from(count - 1) <= (most - bits) >> step
         }
     }
 }

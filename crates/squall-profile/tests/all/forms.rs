@@ -160,6 +160,16 @@ fn every_file_of_tls_is_named() {
 }
 
 #[test]
+fn every_file_of_a_router_is_named() {
+    let text = "[ports]\nA = \"loop:0\"\n[[router]]\nipv4 = \"10.0.0.1/24\"\nrip = true\nroutes = \
+                [\"mrt:rib.bz2#3 x 1000\", \"random x 5\"]\n[[router.group]]\nname = \"edge\"\nroutes = \
+                \"file:edge.txt\"\n[[router]]\nipv4 = \"10.0.0.2/24\"\nconfig = \"bird.conf\"\n";
+    let profile = read(text, Format::Toml);
+    let named: Vec<_> = profile.files().iter().map(|file| file.path.to_owned()).collect();
+    assert_eq!(named, ["rib.bz2", "edge.txt", "bird.conf"]);
+}
+
+#[test]
 fn omitted_keys_have_defaults() {
     let stream = stream("");
     assert_eq!(stream.name, "stream 1");
@@ -275,7 +285,11 @@ fn values(mut profile: Profile) -> Profile {
     profile.attacks.iter_mut().for_each(|attack| attack.at = At::default());
     profile.replays.iter_mut().for_each(|replay| replay.at = At::default());
     profile.hosts.iter_mut().for_each(|group| group.at = At::default());
-    profile.routers.iter_mut().for_each(|router| router.at = At::default());
+    for router in &mut profile.routers {
+        router.at = At::default();
+        router.group.iter_mut().for_each(|group| group.at = At::default());
+        router.step.iter_mut().for_each(|step| step.place = At::default());
+    }
     for stream in &mut profile.streams {
         for at in [
             &mut stream.at,
@@ -643,6 +657,8 @@ fn template() -> impl Strategy<Value = Template> {
             client_ca: file("cs.pem"),
             resumption,
             versions: if named { vec![located("1.2")] } else { vec![] },
+            ciphers: if named { vec![located("ECDHE-RSA-AES128-GCM-SHA256")] } else { vec![] },
+            groups: if named { vec![located("x25519"), located("P-256")] } else { vec![] },
         })
     });
     (exchange, arrival, tcp, tls, numbers).prop_map(
@@ -846,6 +862,8 @@ fn attack() -> impl Strategy<Value = Attack> {
                 every_branch: shuffle,
                 near_miss,
                 evasion: if all { vec![located("segments=8"), located("reorder")] } else { vec![] },
+                clients: shuffle.then(|| located("host:subscribers")),
+                servers: (shuffle && all).then(|| located("host:servers")),
                 inside: if all { vec![located("10.0.0.1-10.0.0.9")] } else { vec![] },
                 outside: if all {
                     vec![located("198.18.0.0/24"), located("2001:2::1")]
@@ -1133,7 +1151,7 @@ fn host() -> impl Strategy<Value = HostGroup> {
 
 /// Routers with each protocol, or with a configuration of their own.
 fn router() -> impl Strategy<Value = Router> {
-    use squall_profile::{BgpNeighbor, Routes};
+    use squall_profile::{BgpNeighbor, RouteOrigin, RouterAction, RouterGroup, RouterStep, Routes};
     let (own, other) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
     let own6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
     (any::<bool>(), any::<bool>(), prop::option::of(1u64..100)).prop_map(
@@ -1172,9 +1190,62 @@ fn router() -> impl Strategy<Value = Router> {
                 rip_update: time,
                 bfd: all.then_some(Nanos(100_000_000)),
                 routes: vec![
-                    Routes { first: Ipv4Addr::new(10, 1, 0, 0).into(), length: 24, count: 1000 },
-                    Routes { first: own6.into(), length: 128, count: 1 },
+                    Routes::Range {
+                        first: Ipv4Addr::new(10, 1, 0, 0).into(),
+                        length: 24,
+                        count: 1000,
+                    },
+                    Routes::Range { first: own6.into(), length: 128, count: 1 },
+                    Routes::Random { is_ipv6: all, count: 1_000_000 },
+                    Routes::Mrt {
+                        path: "rib x.bz2".into(),
+                        peer: all.then_some(3),
+                        most: all.then_some(7),
+                    },
+                    Routes::File { path: "edge x 2.txt".into() },
                 ],
+                group: vec![
+                    RouterGroup {
+                        name: "edge".into(),
+                        routes: vec![Routes::Range { first: other.into(), length: 32, count: 2 }],
+                        med: all.then_some(7),
+                        prepend: all.then_some(0),
+                        communities: all.then(Vec::new),
+                        as_path: if all { vec![65010, u32::MAX] } else { Vec::new() },
+                        origin: all.then_some(RouteOrigin::Incomplete),
+                        next_hop: all.then_some(other.into()),
+                        flap: all.then_some(0.5),
+                        flap_down: time.filter(|_| all),
+                        single: all,
+                        at: At::default(),
+                    },
+                    RouterGroup {
+                        name: "core".into(),
+                        routes: vec![Routes::Range { first: own6.into(), length: 128, count: 1 }],
+                        communities: Some(vec![(65001, 9)]),
+                        ..RouterGroup::default()
+                    },
+                ],
+                step: vec![
+                    RouterStep {
+                        at: Nanos(10 * Nanos::SECOND.0),
+                        action: Some(RouterAction::Withdraw),
+                        group: Some("edge".into()),
+                        count: all.then_some(1),
+                        duration: time,
+                        every: all.then_some(Nanos(100 * Nanos::SECOND.0)),
+                        times: all.then_some(3),
+                        ..RouterStep::default()
+                    },
+                    RouterStep {
+                        action: Some(RouterAction::Down),
+                        neighbor: Some(other.into()),
+                        message: all.then(|| "maintenance".into()),
+                        ..RouterStep::default()
+                    },
+                ],
+                graceful_restart: all,
+                expect: all.then(|| "r2/edge".into()),
                 ..plain
             }
         },

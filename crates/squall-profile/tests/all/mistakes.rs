@@ -29,14 +29,12 @@ fn assert_contains(found: &str, expected: &str) {
 }
 
 #[test]
-fn sessions_of_pppoe_carry_neither_groups_nor_names() {
+fn sessions_of_pppoe_carry_neither_groups_nor_names_of_multicast() {
     let host = "[[host]]\nport = \"A\"\npppoe = \"none\"\n";
     let hint = "try a group of hosts without pppoe";
     for (more, what) in [
         ("join = \"239.1.0.1\"", "has multicast groups, which sessions of PPPoE do not carry"),
-        ("resolve = \"www.example\"", "has names of DNS, which sessions of PPPoE do not carry"),
-        ("answers = \"www.example=10.0.0.9\"", "has names of DNS, which sessions"),
-        ("mdns = \"host-{}\"", "has names of DNS, which sessions of PPPoE do not carry"),
+        ("mdns = \"host-{}\"", "has names of multicast DNS, which sessions of PPPoE do not carry"),
     ] {
         let found = mistakes(&format!("{HEAD}{host}{more}\n"), Format::Toml);
         assert_contains(&found, what);
@@ -603,6 +601,10 @@ fn errors_of_a_replay_have_places() {
 #[test]
 fn a_router_that_cannot_work_is_refused_with_a_reason() {
     let good = "ipv4 = \"10.0.0.1/24\"\nasn = 65001\nneighbors = \"10.0.0.2 as 65002\"";
+    let group = |lines: &str| {
+        format!("{good}\n[[router.group]]\nname = \"edge\"\nroutes = \"10.1.0.0/24\"\n{lines}")
+    };
+    let step = |lines: &str| format!("{}\n[[router.step]]\n{lines}", group(""));
     for (lines, expected) in [
         ("rip = true".to_owned(), "has no address"),
         ("ipv4 = \"10.0.0.1/24\"".into(), "speaks no protocol"),
@@ -615,12 +617,55 @@ fn a_router_that_cannot_work_is_refused_with_a_reason() {
         (format!("{good}\nroutes = \"10.0.0.1/24\""), "is not a range of routes"),
         (format!("{good}\nroutes = \"255.255.255.0/24 x 2\""), "is not a range of routes"),
         (format!("{good}\nroutes = \"::/0 x 2\""), "is not a range of routes"),
+        (format!("{good}\nroutes = \"random\""), "is not a range of routes"),
+        (format!("{good}\nroutes = \"random6 x 0\""), "is not a range of routes"),
+        (format!("{good}\nroutes = \"mrt:rib.gz#65536\""), "is not a range of routes"),
+        (format!("{good}\nroutes = \"file:\""), "is not a range of routes"),
         (format!("{good}\nroutes = \"::/32 x 10000001\""), "announces 10000001 routes"),
         (format!("{good}\npassword = 'a\"b'"), "a password with a quotation mark"),
         (format!("{good}\nhold = \"100 ms\""), "not in whole seconds"),
         (format!("{good}\nmac = \"01:00:00:00:00:01\""), "is not the MAC address of an interface"),
         (format!("{good}\ncommunities = \"70000:1\""), "is not a community"),
         (format!("{good}\nospf = \"backbone\""), "is not an area"),
+        (format!("{good}\n[[router.group]]\nname = \"edge\""), "has no \"routes\""),
+        (format!("{good}\n[[router.group]]\nroutes = \"::/0\""), "has no \"name\""),
+        (
+            format!(
+                "{good}\nroutes = \"::/0\"\n[[router.group]]\nname = \"routes\"\nroutes = \"::/1\""
+            ),
+            ":8:1  router \"router 1\": \"routes\" is already the name of another group",
+        ),
+        (
+            group("flap = \"100\""),
+            ":10:8  router[0].group[0].flap = \"100\" is not a number of routes",
+        ),
+        (group("flap_down = \"1 s\""), "needs flap"),
+        (group("next_hop = \"2001:db8::1\""), "no routes of its next hop's IP version"),
+        (group("as_path = \"0\""), "is not an AS path"),
+        (group("origin = \"bgp\""), "is not an origin of routes"),
+        (step("at = \"1 s\""), "has no \"action\""),
+        (step("action = \"drop\""), "is not an action of a router"),
+        (step("action = \"withdraw\"\ngroup = \"edges\""), "the group \"edges\", which is not"),
+        (step("action = \"withdraw\"\nneighbor = \"10.0.0.2\""), "has no effect with action"),
+        (step("action = \"down\"\nneighbor = \"10.0.0.3\""), "a neighbor that is not in neighbors"),
+        (step("action = \"down\"\nmessage = 'a\"b'"), "quotation marks"),
+        (
+            format!("routes = \"::/0\"\n{}", step("action = \"withdraw\"\ncount = 1")),
+            "a step has a count, but no group\n  known: routes, edge",
+        ),
+        (step("action = \"up\"\ntimes = 3"), "has times without an interval"),
+        (
+            step("action = \"silent\"\nduration = \"1 s\"\nevery = \"1 s\""),
+            "or not above its duration",
+        ),
+        (
+            format!("{good}\n[[router.step]]\naction = \"announce\""),
+            "action = \"announce\", but there are no routes",
+        ),
+        (
+            "ipv4 = \"10.0.0.1/24\"\nconfig = \"b\"\n[[router.step]]\naction = \"restart\"".into(),
+            "a configuration of its own",
+        ),
     ] {
         let text = format!("[ports]\nA = \"loop:0\"\n[[router]]\n{lines}\n");
         assert_contains(&mistakes(&text, Format::Toml), expected);

@@ -1,9 +1,12 @@
 //! Reports of nodes that have different ports of one run. A port that another node has opened is
 //! `elsewhere:NAME` in a report. Before merging, each report is reduced to its own ports.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem::take,
+};
 
-use crate::report::{ReasonCode, ReceiverRx, Report, StreamRx};
+use crate::report::{ReasonCode, ReceiverRx, Report, StreamRx, attack::AttackReport};
 
 /// Facts about all nodes for the merged report.
 #[derive(Default)]
@@ -59,7 +62,13 @@ impl Nodes {
             // The nodes of a part have solved the same attacks, even if several of them send the
             // frames.
             let part = report.part.clone();
-            report.attacks.retain(|attack| attacks.insert((part.clone(), attack.name.clone())));
+            for attack in &mut report.attacks {
+                if !attacks.insert((part.clone(), attack.name.clone())) {
+                    // Only the node with the ports knows which attacks had no host.
+                    let (name, unsent) = (take(&mut attack.name), take(&mut attack.unsent));
+                    *attack = AttackReport { name, unsent, ..AttackReport::default() };
+                }
+            }
         }
         Self { missing, senders, bounds }
     }

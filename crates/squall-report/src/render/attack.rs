@@ -71,6 +71,9 @@ pub fn one_attack(report: &AttackReport) -> String {
             report.unseen
         ));
     }
+    if !report.unsent.is_empty() {
+        add(format_args!("  not sent as a whole: {}\n", counts(&report.unsent)));
+    }
     if let Some(passage) = &report.passage {
         add(format_args!(
             "  through the device: {} of {} passed",

@@ -52,6 +52,8 @@ pub(super) fn routers(report: &Report, page: &mut String) {
         "Went down",
         "Routes learnt",
         "Announced",
+        "Flaps",
+        "Steps",
     ];
     let rows: Vec<_> = report.routers.iter().map(of_router).collect();
     table("Routers", &columns, &rows, page);
@@ -99,11 +101,14 @@ fn of_router(router: &RouterReport) -> Vec<String> {
         human::count(router.downs),
         human::count(protocols.iter().map(|protocol| protocol.imported).sum()),
         human::count(protocols.iter().map(|protocol| protocol.exported).sum()),
+        human::count(router.groups.iter().map(|group| group.flaps).sum()),
+        human::count(router.steps.len() as u64 + router.more_steps),
     ]
 }
 
 /// Appends a section with lines of the summary.
-fn lines(heading: &str, lines: &[String], page: &mut String) {
+/// A section of lines as the summary has them.
+pub(super) fn lines(heading: &str, lines: &[String], page: &mut String) {
     *page += &format!(
         "<section><h2>{}</h2><pre class=\"command file\">{}</pre></section>\n",
         escape(heading),
@@ -115,7 +120,10 @@ fn lines(heading: &str, lines: &[String], page: &mut String) {
 mod tests {
     use super::super::{html, sample};
     use super::*;
-    use crate::report::{hosts::HostIpv6Report, routers::RouterProtocolReport};
+    use crate::report::{
+        hosts::HostIpv6Report,
+        routers::{RouterProtocolReport, RouterStepReport},
+    };
 
     #[test]
     fn a_page_shows_the_hosts_and_routers_of_its_report() {
@@ -149,6 +157,11 @@ mod tests {
             port: "B".into(),
             daemon: "BIRD".into(),
             protocols: vec![session],
+            steps: vec![RouterStepReport {
+                action: "down".into(),
+                neighbor: Some("<b>10.0.0.2".into()),
+                ..RouterStepReport::default()
+            }],
             ..RouterReport::default()
         };
         let report = Report { hosts: vec![group], routers: vec![router], ..sample::report(1) };
@@ -166,6 +179,7 @@ mod tests {
             "&lt;i&gt;edge",
             "<td>77,000",
             "bgp1: Established",
+            "down &lt;b&gt;10.0.0.2 at",
         ] {
             assert!(page.contains(shown), "{shown}");
         }

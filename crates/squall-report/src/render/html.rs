@@ -12,7 +12,7 @@ use squall_units::median_high;
 use super::{
     flow_page, host_page, human,
     page::{self, Page, escape, notes, table, tiles},
-    text,
+    routes, text,
 };
 use crate::report::{
     CaptureFile, CaptureReport, Distribution, PortReport, ReplayPort, ReplayReport, ReplayShare,
@@ -45,6 +45,7 @@ pub fn html(report: &Report) -> String {
     }
     host_page::hosts(report, markup);
     host_page::routers(report, markup);
+    routes::markup(report, markup);
     *markup += include_str!("assets/body.html");
     page.footer(&[
         &format!("Squall {}", report.squall_version),
@@ -251,7 +252,7 @@ fn attacked(attacks: &[AttackReport], page: &mut String) {
         [
             vec![of.name.clone()],
             figures.to_vec(),
-            [&of.unsolved, &of.problems, &of.left_out].map(counts).to_vec(),
+            [&of.unsolved, &of.problems, &of.left_out, &of.unsent].map(counts).to_vec(),
         ]
         .concat()
     };
@@ -265,6 +266,7 @@ fn attacked(attacks: &[AttackReport], page: &mut String) {
         "Not solved",
         "Invalid lines",
         "Left out",
+        "Not sent as a whole",
     ];
     if !attacks.is_empty() {
         table("Attacks", &columns, &attacks.iter().map(row).collect::<Vec<_>>(), page);

@@ -18,6 +18,7 @@ pub mod page;
 mod received_flows;
 mod replay;
 mod routers;
+mod routes;
 mod rows;
 mod screen;
 pub mod table;

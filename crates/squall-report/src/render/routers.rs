@@ -4,7 +4,7 @@ use super::human;
 use super::table::{Style, indented, printable};
 use crate::report::{
     Report,
-    routers::{RouterProtocolReport, RouterReport},
+    routers::{ExpectedRoutesReport, RouterProtocolReport, RouterReport, RouterStepReport},
 };
 
 /// Lines for each router.
@@ -38,6 +38,16 @@ fn one(router: &RouterReport, width: usize, color: bool) -> Vec<String> {
     }
     line(head);
     router.protocols.iter().for_each(|protocol| line(of_protocol(protocol)));
+    router.expected.iter().for_each(|expected| line(of_expected(expected)));
+    let flaps: u64 = router.groups.iter().map(|group| group.flaps).sum();
+    if flaps > 0 {
+        line(format!("{} withdrawals by flaps", human::count(flaps)));
+    }
+    router.steps.iter().take(SHOWN).for_each(|step| line(of_step(step)));
+    let more = router.steps.len().saturating_sub(SHOWN) as u64 + router.more_steps;
+    if more > 0 {
+        line(format!("and {}", human::counted(more, "further step")));
+    }
     if router.downs > 0 {
         line(format!("sessions went down {} times", human::count(router.downs)));
     }
@@ -46,6 +56,50 @@ fn one(router: &RouterReport, width: usize, color: bool) -> Vec<String> {
     }
     lines
 }
+
+fn of_expected(expected: &ExpectedRoutesReport) -> String {
+    let name = match &expected.group {
+        Some(group) => format!("{}/{}", printable(&expected.router), printable(group)),
+        None => printable(&expected.router),
+    };
+    let routes = human::counted(expected.routes, "route");
+    match (expected.missing, expected.extra) {
+        (0, 0) => format!("learnt as many routes as {name} announces: {routes}"),
+        (0, extra) => format!("learnt {} more than the {routes} of {name}", human::count(extra)),
+        (missing, _) => format!("{} of {routes} of {name} are missing", human::count(missing)),
+    }
+}
+
+/// Steps of a router that the summary shows.
+const SHOWN: usize = 20;
+
+fn of_step(step: &RouterStepReport) -> String {
+    let what = step.group.as_deref().or(step.neighbor.as_deref());
+    let what = what.map_or_else(String::new, |name| format!(" {}", printable(name)));
+    let by = if step.by == "order" { ", by order" } else { "" };
+    let mut text = format!("{}{what} at {}{by}", step.action, human::seconds(step.due_s));
+    if step.begun_s - step.due_s > LATE_S {
+        text += &format!(", {} late", human::seconds(step.begun_s - step.due_s));
+    }
+    if let Some(why) = &step.error {
+        return text + &format!(": failed: {}", printable(why));
+    }
+    if ["withdraw", "announce"].contains(&step.action.as_str()) {
+        text += &format!(": {}", human::counted(step.routes, "route"));
+    }
+    match step.acknowledged_s {
+        Some(time) => text += &format!(", done after {}", human::seconds(time - step.begun_s)),
+        None => text += ", not acknowledged",
+    }
+    if let (Some(first), Some(last)) = (step.first_sent_s, step.last_sent_s) {
+        let after = |time: f64| human::seconds((time - step.begun_s).max(0.0));
+        text += &format!(", frames after {} to {}", after(first), after(last));
+    }
+    text
+}
+
+/// Lateness that is shown, seconds.
+const LATE_S: f64 = 0.1;
 
 fn of_protocol(protocol: &RouterProtocolReport) -> String {
     let with = if protocol.neighbor.is_empty() {
@@ -73,6 +127,57 @@ fn of_protocol(protocol: &RouterProtocolReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn expected_routes_are_there_or_missing_or_more() {
+        let expected = |missing, extra| {
+            of_expected(&ExpectedRoutesReport {
+                router: "r2".into(),
+                group: Some("edge".into()),
+                routes: 1_000,
+                missing,
+                extra,
+            })
+        };
+        assert_eq!(expected(0, 0), "learnt as many routes as r2/edge announces: 1,000 routes");
+        assert_eq!(expected(0, 3), "learnt 3 more than the 1,000 routes of r2/edge");
+        assert_eq!(expected(12, 0), "12 of 1,000 routes of r2/edge are missing");
+    }
+
+    #[test]
+    fn a_step_has_its_routes_and_times_or_its_error() {
+        let mut step = RouterStepReport {
+            action: "withdraw".into(),
+            group: Some("edge".into()),
+            by: "profile".into(),
+            due_s: 10.0,
+            begun_s: 10.25,
+            acknowledged_s: Some(10.252),
+            routes: 1200,
+            first_sent_s: Some(10.251),
+            last_sent_s: Some(10.26),
+            ..RouterStepReport::default()
+        };
+        assert_eq!(
+            of_step(&step),
+            "withdraw edge at 10.0 s, 250 ms late: 1,200 routes, done after 2.00 ms, frames after \
+             1.00 ms to 10.0 ms"
+        );
+        (step.begun_s, step.acknowledged_s, step.first_sent_s) = (10.0, None, None);
+        assert_eq!(of_step(&step), "withdraw edge at 10.0 s: 1,200 routes, not acknowledged");
+        (step.error, step.by) = (Some("gone".into()), "order".into());
+        assert_eq!(of_step(&step), "withdraw edge at 10.0 s, by order: failed: gone");
+        let report = Report {
+            routers: vec![RouterReport {
+                steps: vec![step; SHOWN + 1],
+                more_steps: 2,
+                ..RouterReport::default()
+            }],
+            ..Report::default()
+        };
+        let lines = routers(&report, 200, false);
+        assert_eq!(lines.last().map(|line| line.trim()), Some("and 3 further steps"));
+    }
 
     #[test]
     fn the_time_of_a_session_that_fell_is_not_that_of_its_state() {

@@ -42,6 +42,11 @@ pub fn summary(report: &Report, width: usize, color: bool) -> String {
         out.push(String::new());
         out.extend(super::routers::routers(report, width, color));
     }
+    let routes = super::routes::routes(report, width, color);
+    if !routes.is_empty() {
+        out.push(String::new());
+        out.extend(routes);
+    }
     if !report.notes.is_empty() {
         out.push(String::new());
         for note in &report.notes {

@@ -36,8 +36,9 @@ pub struct AttackReport {
     pub varied: u64,
     /// Attacks that are not part of the run, by reason: `no_address` (the given addresses do not
     /// suffice), `not_written` (headers cannot hold the requested values), `near_miss_seen` (a near
-    /// miss that matches in the form in which it is sent, according to the evaluator), `defect` (a
-    /// bug in Squall).
+    /// miss that matches in the form in which it is sent, according to the evaluator),
+    /// `own_address` (frames of hosts that have the host's address outside their headers),
+    /// `defect` (a bug in Squall).
     pub left_out: BTreeMap<String, u64>,
     /// Reason for the first attack that was not written.
     #[serde(skip)]
@@ -45,6 +46,10 @@ pub struct AttackReport {
     /// Frames of all attacks, and their octets without FCS.
     pub frames: u64,
     pub octets: u64,
+    /// Attacks of hosts that did not leave as a whole, by reason: `no_host` (no host had an address
+    /// when the attack was due), `address_lost` (its host lost the address during the attack).
+    #[serde(default)]
+    pub unsent: BTreeMap<String, u64>,
     /// Planned time from the start of the run to the last frame of an attack.
     pub duration_s: f64,
     /// Attacks that reached the other port; only for runs with two ports that receive.

@@ -36,6 +36,7 @@ use super::{
     StreamRx,
     flows::{FlowsReport, RoleReport},
     hosts::{HostCdpReport, HostLldpReport, HostsReport},
+    routes::RoutesReport,
 };
 
 /// A parsed criterion.
@@ -414,6 +415,10 @@ const STREAM_TERMS: &[(&str, Kind, &str)] = &[
     ("reordered", Kind::Count, "Type-P-Reordered (RFC 4737)"),
     ("jitter", Kind::Time, "smoothed interarrival jitter at the end (RFC 3550)"),
     ("rx_pps", Kind::Rate, "of a flow: mean rate from its first to its last frame"),
+    ("routes_lossy", Kind::Count, "routes of the stream that lost frames"),
+    ("routes_down", Kind::Count, "routes of which the last frame did not arrive"),
+    ("loss_of_connectivity", Kind::Time, "longest loss of connectivity of a route (RFC 6412)"),
+    ("convergence", Kind::Time, "longest convergence of a route from one port to another"),
 ];
 
 const SPREADS: &[(&str, &str)] = &[
@@ -510,6 +515,11 @@ const AT_THE_END: &[(&[&str], &str, &str)] = &[
         &["loss", "loss_ratio", "total.loss", "total.loss_ratio"],
         "frames in flight count as lost until they arrive",
         "rx.drops > 0, reordered > 0, rx < 900 and tx > 1000",
+    ),
+    (
+        &["routes_lossy", "routes_down", "loss_of_connectivity", "convergence"],
+        "frames of routes are compared with those sent",
+        "rx < 900 and tx > 1000",
     ),
     (&["valid"], "the verdict judges the whole run", "not_sent > 0, departure_error.p99 > 1ms"),
     (
@@ -819,8 +829,19 @@ fn stream_value(name: &str, stream: &StreamReport) -> Option<f64> {
         "reordered" => signed(|rx| rx.reordered as f64),
         "jitter" => stream.rx.as_ref().and_then(|rx| rx.jitter_ns),
         "rx_pps" => None,
+        "routes_lossy" => routes(stream).map(|routes| routes.lossy as f64),
+        "routes_down" => routes(stream).map(|routes| routes.down as f64),
+        "loss_of_connectivity" => routes(stream).and_then(|routes| {
+            let longest = routes.loss_of_connectivity.map_or(0.0, |times| times.full_s);
+            routes.resolution_s.map(|_| longest * 1e9)
+        }),
+        "convergence" => routes(stream)?.convergence.map(|times| times.full_s * 1e9),
         _ => unreachable!("{name} is in STREAM_TERMS and has no value"),
     }
+}
+
+fn routes(stream: &StreamReport) -> Option<&RoutesReport> {
+    stream.rx.as_ref()?.routes.as_deref()
 }
 
 /// The value of a stream term for a capture.
@@ -1523,6 +1544,29 @@ mod tests {
         );
         assert_eq!(check("latency.max > 0.1 ms").len(), 1);
         assert_eq!(check("loss != 10").len(), 1);
+    }
+
+    #[test]
+    fn criteria_are_checked_on_routes_where_there_are_any() {
+        use super::super::routes::RouteTimes;
+        let mut report = report();
+        let mut routes = RoutesReport { resolution_s: Some(0.01), ..RoutesReport::default() };
+        let mut check = |routes: &RoutesReport, text: &str| {
+            let rx = report.streams[0].rx.as_mut().unwrap();
+            rx.routes = Some(Box::new(routes.clone()));
+            FailIf::parse(text).unwrap().check(&report).len()
+        };
+        assert_eq!(check(&routes, "loss_of_connectivity > 0 or routes_down > 0"), 0);
+        (routes.lossy, routes.down) = (3, 1);
+        routes.loss_of_connectivity = RouteTimes::of(vec![0.2, 0.3]);
+        assert_eq!(check(&routes, "loss_of_connectivity > 299 ms"), 1);
+        assert_eq!(check(&routes, "loss_of_connectivity > 301 ms"), 0);
+        assert_eq!(check(&routes, "routes_lossy > 2 and routes_down == 1"), 1);
+        // No route has changed its port: unknown.
+        assert_eq!(check(&routes, "convergence > 1 s"), 1);
+        routes.convergence = RouteTimes::of(vec![0.4]);
+        assert_eq!(check(&routes, "convergence > 1 s"), 0);
+        assert!(FailIf::parse_abort("routes_down > 0").is_err());
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub struct RoleReport {
     pub completed: u64,
     /// Flows that failed, by reason: `unfinished`, `aborted`, `stopped` (open when the drain time
     /// was over), `reset`, `refused`, `unreachable`, `connect_timeout`, `timeout`,
-    /// `keepalive_timeout`, `idle`, `address_lost` (the client is a host whose lease ended).
+    /// `keepalive_timeout`, `idle`, `address_lost` (this end is a host whose lease ended).
     pub failed: BTreeMap<String, u64>,
     /// Deviations of peers from the flow program: `unexpected_data`, `too_short`, `no_answer`,
     /// `bad_http`, `closed_early` (the server closed the connection before the last request); with

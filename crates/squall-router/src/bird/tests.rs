@@ -1,5 +1,5 @@
 use super::*;
-use crate::{DaemonState, Neighbor, RouteRange};
+use crate::{DaemonState, Flap, Neighbor, Prefix, Prefixes, RouteRange};
 
 /// The reply of BIRD 2.0.12 to [`SHOW`], shortened.
 const REPLY: &str = "\
@@ -65,6 +65,26 @@ fn sessions_end_with_their_daemon() {
 }
 
 #[test]
+fn a_session_that_a_step_ends_is_not_counted_as_one_that_went_down() {
+    let mut state = DaemonState::default();
+    let up = protocols(REPLY);
+    let fallen = |name: &str| {
+        let mut all = protocols(REPLY);
+        all.iter_mut().filter(|one| one.name == name).for_each(|one| one.is_up = false);
+        all
+    };
+    state.update(up.clone(), Nanos(5));
+    state.excuse(vec!["bgp1".into()]);
+    state.update(fallen("bgp1"), Nanos(6));
+    assert_eq!(state.downs, 0);
+    state.update(up.clone(), Nanos(7));
+    assert_eq!(state.up_after, [("bfd1".into(), Nanos(5)), ("bgp1".into(), Nanos(5))]);
+    // It is back, and falls again without a step.
+    state.update(fallen("bgp1"), Nanos(8));
+    assert_eq!(state.downs, 1);
+}
+
+#[test]
 fn a_reply_ends_with_a_code_and_a_space() {
     let greeting = "0001 BIRD 2.0.12 ready.\n";
     assert_eq!(reply(greeting), Some(greeting.len()));
@@ -86,9 +106,6 @@ pub(crate) fn settings() -> RouterSettings {
             neighbors: vec![Neighbor { address: [10, 0, 0, 2].into(), asn: 65002 }],
             hold: Nanos(90 * second.0),
             password: Some("a \"b\"".into()),
-            med: Some(7),
-            prepend: 1,
-            communities: vec![(65001, 3)],
         }),
         ospf: Some([0, 0, 0, 0].into()),
         ospf3: None,
@@ -98,8 +115,25 @@ pub(crate) fn settings() -> RouterSettings {
         ripng: false,
         rip_update: Nanos(30 * second.0),
         bfd: Some(Nanos(100_000_000)),
-        routes: vec![RouteRange { first: [192, 0, 2, 0].into(), length: 25, count: 2 }],
+        groups: vec![group("routes", [192, 0, 2, 0].into(), 25)],
+        graceful_restart: false,
         configuration: None,
+    }
+}
+
+/// Two routes from `first` on.
+pub(crate) fn group(name: &str, first: std::net::IpAddr, length: u8) -> RouteGroup {
+    RouteGroup {
+        name: name.into(),
+        attributes: GroupAttributes {
+            med: Some(7),
+            prepend: 1,
+            communities: vec![(65001, 3)],
+            ..GroupAttributes::default()
+        },
+        prefixes: vec![Prefixes::Range(RouteRange { first, length, count: 2 })],
+        flap: None,
+        single: false,
     }
 }
 
@@ -116,9 +150,53 @@ fn a_configuration_has_each_protocol_and_route() {
     ] {
         assert!(text.lines().any(|one| one == line), "{line}\n{text}");
     }
-    let filter = "if source != RTS_STATIC then reject; bgp_med = 7; bgp_path.prepend(65001); \
-                  bgp_community.add((65001,3)); accept;";
+    let filter = "export filter { if proto = \"group1_4\" then { bgp_med = 7; bgp_path.prepend(65001); \
+                  bgp_community.add((65001,3)); accept; } if source = RTS_STATIC then accept; \
+                  reject; }; next hop self;";
     assert!(text.contains(filter) && !text.contains("ospf6") && !text.contains("rip6"), "{text}");
     let own = RouterSettings { configuration: Some("# mine".into()), ..settings() };
     assert_eq!(configuration(&own), "# mine");
+}
+
+#[test]
+fn single_routes_are_in_the_kernel_s_table_and_their_metric_gives_their_attributes() {
+    let mut edge = group("edge", [198, 51, 100, 0].into(), 32);
+    edge.attributes.as_path = vec![65010, 65020];
+    edge.attributes.origin = Some(Origin::Egp);
+    edge.attributes.next_hop = Some([10, 0, 0, 3].into());
+    edge.flap = Some(Flap { gap: Nanos(1), down: Nanos(1) });
+    let six = Prefix { address: "2001:db8::".parse().unwrap(), length: 48 };
+    edge.prefixes.push(Prefixes::List([six].into()));
+    let plain = RouteGroup { attributes: GroupAttributes::default(), ..edge.clone() };
+    let plain = RouteGroup { name: "plain".into(), flap: None, single: false, ..plain };
+    let mut settings = settings();
+    settings.groups.extend([edge, plain]);
+    settings.graceful_restart = true;
+    let text = configuration(&settings);
+    let filter = "if source = RTS_INHERIT && krt_metric = 2 then { bgp_med = 7; \
+                  bgp_path.prepend(65020); bgp_path.prepend(65010); bgp_path.prepend(65001); \
+                  bgp_community.add((65001,3)); bgp_origin = ORIGIN_EGP; bgp_next_hop = 10.0.0.3; \
+                  accept; } if source = RTS_STATIC || source = RTS_INHERIT then accept; reject; };";
+    assert!(text.contains(filter) && !text.contains("next hop self"), "{text}");
+    for line in [
+        "  ipv4 { import all; export where source = RTS_STATIC || source = RTS_INHERIT; };",
+        "protocol kernel kernel6 { kernel table 100; learn; scan time 60; netlink rx buffer \
+         33554432; ipv6 { preference 200; import all; export none; }; }",
+        "protocol static group3_6 {",
+        "  route 2001:db8::/48 blackhole;",
+        "  graceful restart on;",
+    ] {
+        assert!(text.lines().any(|one| one == line), "{line}\n{text}");
+    }
+    assert!(!text.contains("group2_") && !text.contains("group1_6"), "{text}");
+    assert_eq!(text.matches("route 198.51.100.0/32").count(), 1, "of the group `plain` only");
+}
+
+#[test]
+fn errors_have_codes_of_their_own() {
+    assert_eq!(refusal("0009-group1_4: disabled\n0000 \n"), None);
+    assert_eq!(refusal("9001 syntax error\n").as_deref(), Some("syntax error"));
+    let failed = "8006-bgp1: reload failed\n0000 \n";
+    assert_eq!(refusal(failed).as_deref(), Some("bgp1: reload failed"));
+    assert_eq!(imported(REPLY), 3 + 1 + 2);
 }

@@ -132,6 +132,13 @@ pub fn routes() -> Routes {
             doc("Send frames of a held replay").takes::<Step>().gives::<RunRow>(),
         )
         .post(
+            "/squall/v1/runs/{id}/routers",
+            order,
+            doc("Withdraw routes of a router, end its sessions, or restart it")
+                .takes::<RouterOrder>()
+                .gives::<RunRow>(),
+        )
+        .post(
             "/squall/v1/runs/{id}/rate",
             rate,
             doc("Change a rate").takes::<NewRate>().gives::<RunRow>(),
@@ -255,7 +262,7 @@ struct Go {
     at_ns: u64,
 }
 
-#[derive(Clone, Deserialize, JsonSchema)]
+#[derive(Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(untagged)]
 enum NumberOrText {
     Number(f64),
@@ -360,6 +367,27 @@ struct Which {
 #[serde(deny_unknown_fields)]
 struct Step {
     frames: u64,
+}
+
+/// An order of a router: the keys of a step of the profile, without its times.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RouterOrder {
+    /// Name of the router.
+    #[serde(skip_serializing)]
+    router: String,
+    /// `withdraw`, `announce`, `down`, `up`, `restart`, `refresh`, `silent` or `talk`.
+    action: String,
+    /// Group whose routes are withdrawn or announced; `null`: all groups.
+    group: Option<String>,
+    /// How many routes: the first that are announced, or withdrawn; `null`: all.
+    count: Option<u64>,
+    /// Address of the neighbor whose session goes down or up, or is refreshed; `null`: all.
+    neighbor: Option<String>,
+    /// Text for the neighbor whose session goes down (RFC 9003).
+    message: Option<String>,
+    /// Time after which the reverse follows: "5 s", or seconds; `null`: never.
+    duration: Option<NumberOrText>,
 }
 
 /// Either `mult`, or `stream` and `rate`, or `by` with or without `stream`, or one amount for
@@ -474,6 +502,8 @@ async fn start(
         if over.is_none() {
             check_cores(&options)?;
             resolve_file(service, &mut options.labels)?;
+            resolve_file(service, &mut options.key_log)?;
+            resolve_file(service, &mut options.routes_csv)?;
             options
                 .capture
                 .iter_mut()
@@ -1016,6 +1046,18 @@ async fn step(
     Body(step): Body<Step>,
 ) -> Result<Json<RunRow>, Refusal> {
     with(service, id, move |_, live| live.apply(Action::Step(step.frames))).await
+}
+
+async fn order(
+    State(service): State<Arc<Service>>,
+    Named(id): Named<String>,
+    Body(order): Body<RouterOrder>,
+) -> Result<Json<RunRow>, Refusal> {
+    with(service, id, move |_, live| {
+        let table = serde_json::to_value(&order).map_err(|error| bad(error.to_string()))?;
+        live.apply(Action::Order(order.router, table))
+    })
+    .await
 }
 
 async fn rate(

@@ -14,16 +14,17 @@ use squall::{
 };
 use squall_profile::{Arrival, Flows, Located, PacketSource, Pool, Stream, Template};
 use squall_units::{Rate, RateUnit};
+use squall_wire::Packet;
 
 use super::{
-    Answer, DEFAULT, DEFAULT_DESTINATION, Method, Owner, Refusal, Server, counters,
+    Answer, DEFAULT, DEFAULT_DESTINATION, Method, Owner, Port, Refusal, Server, counters,
     counters::{Rates, Side},
     fragments::{Fragments, Part},
     id_of,
     open::FlowSnapshots,
     playing::Playing,
     topology::Topology,
-    tunnels::Tunnels,
+    tunnels::{Record, Tunnels},
 };
 use crate::{
     Astf, FlowMode, FlowSetting,
@@ -41,8 +42,8 @@ const NOTICED: Duration = Duration::from_millis(100);
 const PORTS: u64 = 65_535 - 1023;
 /// Delays of this length or more count as high.
 const HIGH_NS: u64 = 10_000;
-/// Length of frames that measure latency, without FCS.
-const PROBE: usize = 78;
+/// Octets after the ICMP header of a frame that measures latency.
+const PROBE_OCTETS: usize = 36;
 
 /// State of flows, with the numbers that `port_status` uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,12 +203,21 @@ impl Loaded {
 #[derive(Clone, Debug)]
 pub struct Latency {
     pub pps: f64,
-    /// Addresses of the first client and the first server of each pair.
-    pub ends: Vec<[Ipv4Addr; 2]>,
+    /// The ends in each pair.
+    pub ends: Vec<ProbeEnds>,
     /// The ports that send, one bit each.
     pub mask: u64,
     /// Whether these streams begin and end with the flows.
     pub with_flows: bool,
+}
+
+/// The ends of latency streams in a pair of ports.
+#[derive(Clone, Copy, Debug)]
+pub struct ProbeEnds {
+    pub client: Ipv4Addr,
+    pub server: Ipv4Addr,
+    /// The tunnel in which the port of clients and that of servers send, if they do.
+    pub tunnels: [Option<Record>; 2],
 }
 
 pub const METHODS: &[(&str, Method)] = &[
@@ -694,6 +704,11 @@ impl Server {
         (0..self.ports.len()).filter(|port| !self.ports[*port].info.dummy).collect()
     }
 
+    /// The ports of clients, without dummies.
+    pub(super) fn ports_of_clients(&self) -> Vec<usize> {
+        self.real_ports().into_iter().filter(|port| port.is_multiple_of(2)).collect()
+    }
+
     /// The pairs of ports with the settings that clients have made.
     pub(super) fn pairs(&self) -> Vec<FlowPair> {
         let end = |port: usize| {
@@ -793,6 +808,7 @@ impl Server {
                 "streams for latency are added when flows start: use latency_pps of start",
             ));
         }
+        let ends = self.probe_ends(ends)?;
         self.set_latency(Some(Latency { pps, ends, mask, with_flows: false }))?;
         self.play()?;
         Ok(json!({}))
@@ -842,27 +858,20 @@ impl Server {
     }
 
     /// A signed echo request.
-    fn probe(&self, port: &FlowPort, pps: f64, [client, server]: [Ipv4Addr; 2]) -> Stream {
-        let clients = port.port.is_multiple_of(2);
-        let (from, to) = if clients { (client, server) } else { (server, client) };
-        let vlan = port.vlan;
-        let port = port.port;
-        let mut octets = vec![0; PROBE];
-        octets[..6].copy_from_slice(&self.ports[port].destination.0);
-        octets[6..12].copy_from_slice(&self.ports[port].info.mac.0);
-        octets[12..14].copy_from_slice(&[0x08, 0x00]);
-        octets[14] = 0x45;
-        octets[16..18].copy_from_slice(&((PROBE - 14) as u16).to_be_bytes());
-        (octets[22], octets[23]) = (127, 1);
-        octets[26..30].copy_from_slice(&from.octets());
-        octets[30..34].copy_from_slice(&to.octets());
-        octets[34] = 8;
-        if let Some(vlan) = vlan {
-            let [high, low] = vlan.to_be_bytes();
-            octets.splice(12..12, [0x81, 0x00, high, low]);
-        }
+    fn probe(&self, at: &FlowPort, pps: f64, ends: ProbeEnds) -> Stream {
+        let port = at.port;
+        let ProbeEnds { client, server, tunnels: [of_client, of_server] } = ends;
+        let clients = port.is_multiple_of(2);
+        let (from, to, tunnel) =
+            if clients { (client, server, of_client) } else { (server, client, of_server) };
+        let Port { destination, info, .. } = &self.ports[port];
+        let mut layers = vec![format!("eth(dst={destination},src={})", info.mac)];
+        layers.extend(at.vlan.map(|id| format!("vlan(id={id})")));
+        layers.extend(tunnel.map(|record| record.layers(clients)));
+        layers.push(format!("ipv4(src={from},dst={to},ttl=127)/icmp/zeros({PROBE_OCTETS})"));
+        let packet = Packet::parse(&layers.join("/")).expect("sound layers");
         Stream {
-            packet: PacketSource::Octets(octets.into()),
+            packet: PacketSource::Layers(packet),
             rate: Rate { num: (pps * 1e3).round() as u64, den: 1000, unit: RateUnit::Pps },
             latency: true,
             ..idle_stream(port, probe_name(port))

@@ -214,10 +214,13 @@ impl Server {
             false => "Active",
         };
         let one = |ip: Ipv4Addr| {
-            let info = match has(&known, ip) {
+            let mut info = match has(&known, ip) {
                 true => json!({ "Found": 1, "state": state(ip) }),
                 false => json!({ "Found": 0 }),
             };
+            if has(&known, ip) && self.has_tunnel(ip) {
+                info["tunnel_type"] = json!("GTP");
+            }
             (u32::from(ip).to_string(), info)
         };
         let info = asked_clients(params)?.into_iter().map(one).collect();

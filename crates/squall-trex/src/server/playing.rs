@@ -205,6 +205,7 @@ impl Server {
         }
         let ends =
             ends_of(flows).ok_or_else(|| Refusal::failed("latency is measured over IPv4 only"))?;
+        let ends = self.probe_ends(self.chosen_ends(ends))?;
         self.set_latency(Some(Latency { pps, ends, mask: u64::MAX, with_flows: true }))
     }
 
@@ -215,8 +216,8 @@ impl Server {
         let epoch = server.epoch;
         let alone = server.playing.is_empty();
         if alone {
-            // Every start enables all clients.
-            server.ignored.clients.clear();
+            // Every start enables all clients, except those that are off in a topology of tunnels.
+            server.ignored.clients = server.tunnels.clients_off().map(IpAddr::V4).collect();
         }
         let mark = match alone && id == super::DEFAULT {
             true => String::new(),

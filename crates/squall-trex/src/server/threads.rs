@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use squall::ThreadLoad;
 
 use super::{Answer, Server};
@@ -16,6 +16,8 @@ const HISTORY: usize = 20;
 /// Number of recent samples over which the utilization is averaged.
 const AVERAGED: usize = 5;
 const EVERY: Duration = Duration::from_secs(1);
+/// TRex's pools of packet buffers, by the length of a buffer.
+const POOLS: [&str; 8] = ["64b", "128b", "256b", "512b", "1024b", "2048b", "4096b", "9kb"];
 
 /// The threads of the current or last run. After its end they count as idle.
 #[derive(Default)]
@@ -79,9 +81,10 @@ impl Threads {
 
     fn to_json(&self) -> Vec<Value> {
         let idle = Thread::default();
-        // Clients expect at least one thread.
+        // Clients expect at least one thread, and histories of one length.
         let all = if self.threads.is_empty() { vec![&idle] } else { self.threads.iter().collect() };
-        all.into_iter().map(Thread::to_json).collect()
+        let samples = all.iter().map(|thread| thread.history.len()).fold(1, usize::max);
+        all.into_iter().map(|thread| thread.to_json(samples)).collect()
     }
 }
 
@@ -115,14 +118,15 @@ impl Thread {
         mean(self.history.iter().take(AVERAGED).copied())
     }
 
-    fn to_json(&self) -> Value {
+    /// With a history of this many samples; those from before the thread are 0.
+    fn to_json(&self, samples: usize) -> Value {
         let mut ports: Vec<i64> =
             self.now.tx.iter().chain(&self.now.rx).map(|port| *port as i64).collect();
         ports.sort_unstable();
         ports.dedup();
         ports.resize(2, -1);
         let mut history: Vec<u64> = self.history.iter().map(|share| share.round() as u64).collect();
-        history.resize(history.len().max(1), 0);
+        history.resize(samples, 0);
         json!({ "history": history, "ports": ports })
     }
 }
@@ -143,8 +147,10 @@ impl Server {
 
     pub(super) fn utilization(&self) -> Answer {
         // Squall has no pools of packet buffers. The console fails without a pool, and divides by
-        // the number of its buffers: one pool with one free buffer.
-        let pools = json!({ "cpu-socket-0": { "64b": [1, 1] } });
+        // the number of its buffers; TRex's regression tests look for the two largest.
+        let pools: Map<String, Value> =
+            POOLS.iter().map(|pool| (String::from(*pool), json!([1, 1]))).collect();
+        let pools = json!({ "cpu-socket-0": pools });
         Ok(json!({ "cpu": self.threads.to_json(), "mbuf_stats": pools }))
     }
 }
@@ -153,7 +159,7 @@ impl Server {
 mod tests {
     use squall_units::Nanos;
 
-    use super::*;
+    use super::{super::tests::Client, *};
 
     fn busy(tx: &[usize], busy: u64, lived: u64) -> ThreadLoad {
         ThreadLoad { tx: tx.into(), rx: vec![1], busy: Nanos(busy), lived: Nanos(lived) }
@@ -181,6 +187,20 @@ mod tests {
             threads.take(now, Vec::new());
         }
         assert_eq!(threads.to_json()[0]["history"].as_array().expect("a list").len(), HISTORY);
+        // The console's table has as many columns for each thread as for the first.
+        threads.take(now, vec![busy(&[0], 50, 1000), busy(&[1], 500, 1000)]);
+        let later = threads.to_json()[1]["history"].as_array().expect("a list").clone();
+        assert_eq!((later.len(), &later[0], &later[1]), (HISTORY, &json!(50), &json!(0)));
+    }
+
+    #[test]
+    fn utilization_has_the_pools_that_clients_look_for() {
+        let client = Client::new("trex-pools", false);
+        let pools = &client.server.utilization().expect("known")["mbuf_stats"]["cpu-socket-0"];
+        // TRex's regression tests take the totals of these two, the console divides by all.
+        assert_eq!((&pools["4096b"][1], &pools["9kb"][1]), (&json!(1), &json!(1)));
+        let all = pools.as_object().expect("by name").values();
+        assert!(all.into_iter().all(|pool| pool[1] != json!(0)));
     }
 
     #[test]

@@ -173,8 +173,7 @@ fn mac(text: &str) -> Result<MacAddr, Problem> {
 impl Server {
     pub(super) fn topology_fragment(&mut self, params: &Params<'_>) -> Answer {
         self.check_idle("the topology")?;
-        let ports = self.real_ports().into_iter().filter(|port| port.is_multiple_of(2));
-        let ports: Vec<usize> = ports.collect();
+        let ports = self.ports_of_clients();
         let Some(server) = &mut self.flows else { return Ok(json!({})) };
         let topology = &mut server.topology;
         let text = match topology.fragments.add(params, topology.data.is_some())? {

@@ -7,14 +7,15 @@ use std::{
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use squall_flows::{AddrRange, Interface, InterfaceOf, Wrap};
+use squall_flows::{AddrRange, GTPU_PORT, Interface, InterfaceOf, Wrap};
 use squall_profile::{Flows, Interface as ProfileInterface, Located};
 
 use super::{
     Answer, Refusal, Server,
+    flows::ProbeEnds,
     fragments::{Fragments, Part},
 };
-use crate::{Problem, rpc::Params};
+use crate::{FlowPair, FlowPort, Problem, rpc::Params};
 
 /// TRex's number of GTP-U.
 const GTPU: u64 = 1;
@@ -33,6 +34,10 @@ const LONGEST: &str = "gtp-u :: :: 0 any";
 pub struct Tunnels {
     mode: Option<Mode>,
     records: BTreeMap<Ipv4Addr, Record>,
+    /// Clients that begin no flows before `enable_disable_client` switches them on.
+    off: BTreeSet<Ipv4Addr>,
+    /// The client and the server of latency streams, by the port of clients.
+    probes: BTreeMap<usize, [Ipv4Addr; 2]>,
     fragments: Fragments,
     /// The tunnels' topology, for clients that read it back.
     topology: Option<Value>,
@@ -46,10 +51,11 @@ struct Mode {
 
 /// A client's tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Record {
+pub struct Record {
     local: IpAddr,
     remote: IpAddr,
     teid: u32,
+    /// 0: that of the packet in the tunnel.
     source_port: u16,
 }
 
@@ -61,6 +67,7 @@ struct ClientRecord {
     dip: IpAddr,
     sport: u16,
     teid: u32,
+    version: u64,
 }
 
 /// Clients with consecutive records, as in a topology.
@@ -71,10 +78,20 @@ struct Context {
     initial_teid: u32,
     teid_jump: u32,
     sport: u16,
+    version: u64,
     tunnel_type: u64,
     src_ip: IpAddr,
     dst_ip: IpAddr,
+    /// Whether these clients begin flows.
     activate: bool,
+}
+
+/// The ends of latency streams of a pair of ports.
+#[derive(Deserialize)]
+struct Probe {
+    client_port_id: usize,
+    client_ip: Ipv4Addr,
+    server_ip: Ipv4Addr,
 }
 
 #[derive(Deserialize)]
@@ -82,12 +99,16 @@ struct Data {
     #[serde(default)]
     tunnels: Vec<Context>,
     #[serde(default)]
-    latency: Vec<Value>,
+    latency: Vec<Probe>,
 }
 
 impl Tunnels {
     pub fn is_active(&self) -> bool {
         self.mode.is_some()
+    }
+
+    pub fn clients_off(&self) -> impl Iterator<Item = Ipv4Addr> {
+        self.off.iter().copied()
     }
 
     /// Whether the flows of a port may be in tunnels.
@@ -98,11 +119,8 @@ impl Tunnels {
     /// Adds records and replaces those of their clients: all of them, or none.
     ///
     /// # Errors
-    /// The ends of a tunnel are of two families, or there are too many tunnels.
+    /// There are too many tunnels.
     fn update(&mut self, records: &[(Ipv4Addr, Record)]) -> Result<(), Problem> {
-        for (client, record) in records {
-            record.check().map_err(|problem| problem.of(format!("client {client}")))?;
-        }
         let clients = records.iter().map(|(client, _)| client);
         let new = clients.filter(|client| !self.records.contains_key(*client));
         let new = new.collect::<BTreeSet<_>>().len();
@@ -138,6 +156,31 @@ impl Data {
         }
         Ok(sorted.into_iter().flat_map(Context::records).collect())
     }
+
+    /// The ends of latency streams, for a server with these ports of clients.
+    ///
+    /// # Errors
+    /// A port is none of these or there twice, or a client has no tunnel.
+    fn probes(
+        &self,
+        ports: &[usize],
+        records: &BTreeMap<Ipv4Addr, Record>,
+    ) -> Result<BTreeMap<usize, [Ipv4Addr; 2]>, Problem> {
+        let mut probes = BTreeMap::new();
+        for Probe { client_port_id: port, client_ip: client, server_ip } in &self.latency {
+            let wrong = |text: String| Problem::new(text).of(format!("latency of port {port}"));
+            if !ports.contains(port) {
+                return Err(wrong(format!("expected one of the ports with clients, {ports:?}")));
+            }
+            if !records.contains_key(client) {
+                return Err(wrong(format!("client {client} is in no range of tunnels")));
+            }
+            if probes.insert(*port, [*client, *server_ip]).is_some() {
+                return Err(wrong("there are two of this port".into()));
+            }
+        }
+        Ok(probes)
+    }
 }
 
 impl Context {
@@ -147,14 +190,10 @@ impl Context {
         if self.tunnel_type != GTPU {
             return Err(of(Problem::new("tunnel_type: expected 1, GTP-U")));
         }
-        if !self.activate {
-            let text = "activate: clients are switched off by enable_disable_client";
-            return Err(of(Problem::new(text)));
-        }
         if last < first {
             return Err(of(Problem::new("src_end is before src_start")));
         }
-        self.record(0).check().map_err(of)
+        self.record(0).check(self.version).map_err(of)
     }
 
     /// Number of clients of a checked context.
@@ -162,9 +201,12 @@ impl Context {
         u64::from(u32::from(self.src_end) - u32::from(self.src_start)) + 1
     }
 
+    fn addresses(&self) -> impl Iterator<Item = Ipv4Addr> {
+        (u32::from(self.src_start)..=u32::from(self.src_end)).map(Ipv4Addr::from)
+    }
+
     fn records(&self) -> impl Iterator<Item = (Ipv4Addr, Record)> {
-        let clients = u32::from(self.src_start)..=u32::from(self.src_end);
-        (0..).zip(clients).map(move |(index, client)| (client.into(), self.record(index)))
+        (0..).zip(self.addresses()).map(move |(index, client)| (client, self.record(index)))
     }
 
     /// The record of client `index`.
@@ -181,16 +223,32 @@ impl Context {
 
 impl Record {
     /// # Errors
-    /// The tunnel's ends are of two families.
-    fn check(self) -> Result<(), Problem> {
+    /// The tunnel's ends are of two families, or not of this version of IP.
+    fn check(self, version: u64) -> Result<(), Problem> {
         let Self { local, remote, .. } = self;
-        match local.is_ipv4() == remote.is_ipv4() {
+        if local.is_ipv4() != remote.is_ipv4() {
+            let text = format!("{local}, {remote}: expected addresses of one family");
+            return Err(Problem::new(text));
+        }
+        let found = if local.is_ipv4() { 4 } else { 6 };
+        match version == found {
             true => Ok(()),
             false => {
-                let text = format!("{local}, {remote}: expected addresses of one family");
+                let text = format!("version {version}: expected {found}, that of {local}");
                 Err(Problem::new(text))
             }
         }
+    }
+
+    /// The headers of the tunnel at the clients, or at the servers, as text of a packet. They are
+    /// those of flows.
+    pub fn layers(self, of_clients: bool) -> String {
+        let (local, remote) = self.ends(of_clients);
+        let Self { teid, source_port, .. } = self;
+        let ip = if local.is_ipv4() { "ipv4(flags=DF," } else { "ipv6(" };
+        // Echo requests have no port that the tunnel could take.
+        let port = if source_port == 0 { GTPU_PORT } else { source_port };
+        format!("{ip}src={local},dst={remote})/udp(sport={port},checksum=0)/gtpu(teid={teid})")
     }
 
     /// The local and the remote end at the clients, or at the servers.
@@ -302,9 +360,52 @@ impl Server {
                     "clients of a topology cannot be in tunnels\n  try topo_clear first",
                 ));
             }
-            server.tunnels.mode = mode;
+            match mode {
+                // Switching the mode off forgets the records and the topology, as in TRex.
+                None => server.tunnels = Tunnels::default(),
+                _ => server.tunnels.mode = mode,
+            }
         }
         Ok(json!({}))
+    }
+
+    /// Whether the flows of a client are in a tunnel.
+    pub(super) fn has_tunnel(&self, client: Ipv4Addr) -> bool {
+        let tunnels = self.tunnels().filter(|tunnels| tunnels.is_active());
+        tunnels.is_some_and(|tunnels| tunnels.records.contains_key(&client))
+    }
+
+    /// The client and the server of each pair's latency streams: the ends in the tunnels' topology,
+    /// otherwise those given.
+    pub(super) fn chosen_ends(&self, given: Vec<[Ipv4Addr; 2]>) -> Vec<[Ipv4Addr; 2]> {
+        let chosen = |pair: usize| self.tunnels()?.probes.get(&(2 * pair)).copied();
+        given.into_iter().enumerate().map(|(pair, ends)| chosen(pair).unwrap_or(ends)).collect()
+    }
+
+    /// The ends of latency streams between these clients and servers of each pair. They are in the
+    /// tunnels of their clients if flows are in tunnels.
+    ///
+    /// # Errors
+    /// A client has no tunnel.
+    pub(super) fn probe_ends(&self, ends: Vec<[Ipv4Addr; 2]>) -> Result<Vec<ProbeEnds>, Refusal> {
+        let tunnels = self.tunnels().filter(|tunnels| tunnels.is_active());
+        let of_pair = |(pair, [client, server]): (FlowPair, [Ipv4Addr; 2])| {
+            // Pairs with an external end have no latency streams.
+            let Some(tunnels) = tunnels.filter(|_| pair.is_whole()) else {
+                return Ok(ProbeEnds { client, server, tunnels: [None; 2] });
+            };
+            let Some(record) = tunnels.records.get(&client) else {
+                return Err(Refusal::failed(format!(
+                    "client {client}, from which latency is measured, has no tunnel\n  try \
+                     add_tunnel_latency in the topology of tunnels, with a client of its ranges"
+                )));
+            };
+            let at = |port: Option<FlowPort>| {
+                port.filter(|port| tunnels.covers(port.port)).map(|_| *record)
+            };
+            Ok(ProbeEnds { client, server, tunnels: [at(pair.clients), at(pair.servers)] })
+        };
+        self.pairs().into_iter().zip(ends).map(of_pair).collect()
     }
 
     pub(super) fn update_tunnels(&mut self, params: &Params<'_>) -> Answer {
@@ -312,14 +413,16 @@ impl Server {
         let records = params.list("attr")?.iter().map(ClientRecord::deserialize);
         let records = records.collect::<Result<Vec<_>, _>>();
         let records = records.map_err(|error| Refusal::parameters(format!("attr: {error}")))?;
-        let of_client = |ClientRecord { client_ip, sip, dip, sport, teid }| {
+        let of_client = |ClientRecord { client_ip, sip, dip, sport, teid, version }| {
+            let client = Ipv4Addr::from(client_ip);
             let record = Record { local: sip, remote: dip, teid, source_port: sport };
-            (Ipv4Addr::from(client_ip), record)
+            let checked = record.check(version).map(|()| (client, record));
+            checked.map_err(|problem| problem.of(format!("client {client}")))
         };
-        let records: Vec<(Ipv4Addr, Record)> = records.into_iter().map(of_client).collect();
         if !self.tunnels().is_some_and(Tunnels::is_active) {
             return Err(Refusal::failed(OFF));
         }
+        let records = records.into_iter().map(of_client).collect::<Result<Vec<_>, Problem>>()?;
         if self.flows_are_active() {
             self.check_ends(&records)?;
         }
@@ -332,6 +435,7 @@ impl Server {
 
     pub(super) fn tunnels_fragment(&mut self, params: &Params<'_>) -> Answer {
         self.check_idle("the tunnels' topology")?;
+        let ports = self.ports_of_clients();
         let Some(server) = &mut self.flows else { return Ok(json!({})) };
         let tunnels = &mut server.tunnels;
         if !tunnels.is_active() {
@@ -345,10 +449,11 @@ impl Server {
         let wrong = |error: serde_json::Error| Refusal::failed(format!("the tunnels: {error}"));
         let value: Value = serde_json::from_str(&text).map_err(wrong)?;
         let data = Data::deserialize(&value).map_err(wrong)?;
-        if !data.latency.is_empty() {
-            return Err(Refusal::failed("latency is measured outside of tunnels only"));
-        }
-        (tunnels.records, tunnels.topology) = (data.records()?, Some(value));
+        let records = data.records()?;
+        let probes = data.probes(&ports, &records)?;
+        let off = data.tunnels.iter().filter(|context| !context.activate);
+        tunnels.off = off.flat_map(Context::addresses).collect();
+        (tunnels.records, tunnels.probes, tunnels.topology) = (records, probes, Some(value));
         tunnels.fragments.accepted();
         Ok(json!({}))
     }
@@ -363,9 +468,9 @@ impl Server {
 
     /// TRex's clients expect JSON as a text.
     pub(super) fn tunnels_get(&self) -> Value {
-        let topology = self.tunnels().and_then(|tunnels| tunnels.topology.as_ref());
-        let text = topology.map_or("{}".into(), Value::to_string);
-        json!({ "tunnel_topo_data": text })
+        let topology = self.tunnels().and_then(|tunnels| tunnels.topology.clone());
+        let topology = topology.unwrap_or_else(|| json!({ "latency": [], "tunnels": [] }));
+        json!({ "tunnel_topo_data": topology.to_string() })
     }
 }
 
@@ -398,6 +503,8 @@ mod tests {
         },
         *,
     };
+    use squall_profile::PacketSource;
+    use squall_wire::Frame;
 
     /// A record of a client.
     fn record(client: &str, teid: u32) -> Value {
@@ -512,6 +619,127 @@ mod tests {
         update(&mut client, &json!([other])).expect("all packets");
     }
 
+    /// The frames that measure latency, one from each port.
+    fn probes(client: &Client) -> Vec<Frame> {
+        let build = |packet: &PacketSource| match packet {
+            PacketSource::Layers(packet) => packet.build(None, &|_| unreachable!(), 0),
+            other => panic!("{other:?}"),
+        };
+        let probes = client.server.probes();
+        probes.iter().map(|probe| build(&probe.packet).expect("room for headers")).collect()
+    }
+
+    fn field(frame: &Frame, name: &str) -> u64 {
+        frame.value(&frame.field(name).expect("its layer")) as u64
+    }
+
+    /// Packets that each port has sent and received to measure latency.
+    fn latency(client: &mut Client) -> [[u64; 2]; 2] {
+        let stats = client.ask("get_latency_stats", json!({})).expect("known");
+        [0, 1].map(|port| {
+            let of = &stats["data"][format!("port-{port}")]["stats"];
+            ["m_tx_pkt_ok", "m_pkt_ok"].map(|name| of[name].as_u64().expect("a number"))
+        })
+    }
+
+    fn number(address: &str) -> u64 {
+        u64::from(u32::from(address.parse::<Ipv4Addr>().expect("an address")))
+    }
+
+    #[test]
+    fn latency_is_measured_in_the_tunnel_of_the_topologys_client() {
+        let mut client = of_flows("trex-tunnels-latency");
+        load(&mut client, &datagrams(&json!({ "name": "tx_msg", "buf_index": 0 }))).expect("sound");
+        activate(&mut client, true, true).expect("idle");
+        let context = context("16.0.0.1", "16.0.0.9");
+        let chosen =
+            json!({ "client_port_id": 0, "client_ip": "16.0.0.3", "server_ip": "48.0.0.7" });
+        send_all(&mut client, &[context], &[chosen], "sum").expect("sound");
+        let measured = json!({ "duration": 1.0, "latency_pps": 50.0 });
+        start(&mut client, "_", &measured).expect("it starts");
+        let frames = probes(&client);
+        let names: Vec<String> = frames.iter().map(Frame::names).collect();
+        assert_eq!(names, ["eth/ipv4/udp/gtpu/ipv4/icmp"; 2]);
+        let ends = [["1.1.1.1", "11.0.0.1"], ["16.0.0.3", "48.0.0.7"]];
+        for (frame, ends) in
+            frames.iter().zip([ends, ends.map(|[client, server]| [server, client])])
+        {
+            let found = ["ipv4[0].src", "ipv4[0].dst", "ipv4[1].src", "ipv4[1].dst"];
+            let expected: Vec<u64> = ends.concat().into_iter().map(number).collect();
+            assert_eq!(found.map(|name| field(frame, name)).to_vec(), expected);
+            // The third client of a range that begins with 5, 7, 9.
+            let found = ["gtpu.teid", "udp.sport", "udp.dport"].map(|name| field(frame, name));
+            assert_eq!(found, [9, 5000, 2152]);
+        }
+        assert_eq!(until_it_is_over(&mut client, "_"), None);
+        let [[sent, returned], [answered, arrived]] = latency(&mut client);
+        assert!(sent > 0 && answered > 0);
+        assert_eq!((sent, answered), (arrived, returned));
+    }
+
+    #[test]
+    fn latency_of_servers_without_loopback_is_measured_outside_of_tunnels() {
+        let mut client = of_flows("trex-tunnels-latency-out");
+        load(&mut client, &datagrams(&json!({ "name": "tx_msg", "buf_index": 0 }))).expect("sound");
+        activate(&mut client, true, false).expect("idle");
+        let measured = json!({ "duration": 1.0, "latency_pps": 50.0 });
+        // The first client of the profile has no tunnel.
+        let why = start(&mut client, "_", &measured).expect_err("no tunnel");
+        assert!(why.text.contains("client 16.0.0.1") && why.text.contains("add_tunnel_latency"));
+        update(&mut client, &json!([record("16.0.0.1", 7)])).expect("its own");
+        start(&mut client, "_", &measured).expect("it starts");
+        let names: Vec<String> = probes(&client).iter().map(Frame::names).collect();
+        assert_eq!(names, ["eth/ipv4/udp/gtpu/ipv4/icmp", "eth/ipv4/icmp"]);
+        let alone = json!({ "mult": 10.0, "src_addr": "16.0.0.2", "dst_addr": "48.0.0.1" });
+        assert_eq!(until_it_is_over(&mut client, "_"), None);
+        let why = client.ask("start_latency", alone).expect_err("no tunnel");
+        assert!(why.text.contains("client 16.0.0.2"), "{why:?}");
+    }
+
+    #[test]
+    fn clients_that_the_topology_has_off_begin_no_flows_until_they_are_switched_on() {
+        let mut client = of_flows("trex-tunnels-off");
+        load(&mut client, &datagrams(&json!({ "name": "tx_msg", "buf_index": 0 }))).expect("sound");
+        activate(&mut client, true, true).expect("idle");
+        let mut off = context("16.0.0.4", "16.0.0.9");
+        off["activate"] = json!(false);
+        send(&mut client, &[context("16.0.0.1", "16.0.0.3"), off], "sum").expect("sound");
+        start(&mut client, "_", &Value::Null).expect("it starts");
+        let states = |client: &mut Client| {
+            let range = json!([{ "client_start_ip": number("16.0.0.3"),
+                "client_end_ip": number("16.0.0.4") }]);
+            let asked = json!({ "is_range": true, "attr": range });
+            client.ask("get_clients_info_start", asked).expect("active");
+            let found = client.ask("get_clients_info_pull", json!({})).expect("asked");
+            let of = |ip: &str| found[number(ip).to_string()].clone();
+            assert_eq!(of("16.0.0.3")["tunnel_type"], "GTP");
+            ["16.0.0.3", "16.0.0.4"].map(|ip| of(ip)["state"].clone())
+        };
+        assert_eq!(states(&mut client), ["Active", "Inactive"]);
+        let on = json!([{ "client_ip": number("16.0.0.4") }]);
+        let asked = json!({ "is_enable": true, "is_range": false, "attr": on });
+        client.ask("enable_disable_client", asked).expect("active");
+        assert_eq!(states(&mut client), ["Active", "Active"]);
+    }
+
+    #[test]
+    fn a_mode_that_is_switched_off_forgets_its_tunnels() {
+        let mut client = of_flows("trex-tunnels-forget");
+        activate(&mut client, true, true).expect("idle");
+        send(&mut client, &[context("16.0.0.1", "16.0.0.9")], "sum").expect("sound");
+        assert!(client.server.has_tunnel(Ipv4Addr::new(16, 0, 0, 1)));
+        activate(&mut client, false, false).expect("idle");
+        activate(&mut client, true, true).expect("idle");
+        assert!(!client.server.has_tunnel(Ipv4Addr::new(16, 0, 0, 1)));
+        // The client checks that there is none before it sends another one.
+        let read = client.ask("tunnel_topo_get", json!({})).expect("known");
+        let text = read["tunnel_topo_data"].as_str().expect("a text");
+        let read: Value = serde_json::from_str(text).expect("JSON");
+        assert_eq!(read, json!({ "tunnels": [], "latency": [] }));
+        let again = send(&mut client, &[context("16.0.0.1", "16.0.0.9")], "sum").expect("sound");
+        assert_eq!(again, json!({}), "not known from before");
+    }
+
     #[test]
     fn a_refused_batch_changes_no_record() {
         let mut client = of_flows("trex-tunnels-batch");
@@ -535,7 +763,11 @@ mod tests {
     }
 
     fn send(client: &mut Client, contexts: &[Value], md5: &str) -> Answer {
-        let text = json!({ "tunnels": contexts, "latency": [] }).to_string();
+        send_all(client, contexts, &[], md5)
+    }
+
+    fn send_all(client: &mut Client, contexts: &[Value], latency: &[Value], md5: &str) -> Answer {
+        let text = json!({ "tunnels": contexts, "latency": latency }).to_string();
         let whole = json!({ "fragment": text, "frag_first": true, "frag_last": true, "md5": md5 });
         client.ask("tunnel_topo_fragment", whole)
     }
@@ -584,12 +816,29 @@ mod tests {
             json!({ "fragment": text, "frag_first": true, "frag_last": true })
         };
         for (more, why) in [
-            (json!({ "activate": false }), "enable_disable_client"),
             (json!({ "dst_ip": "::1" }), "one family"),
+            (json!({ "version": 6 }), "version 6: expected 4, that of 1.1.1.1"),
             (json!({ "src_end": "16.0.0.0" }), "src_end"),
             (json!({ "tunnel_type": 2 }), "GTP-U"),
         ] {
             let refused = client.ask("tunnel_topo_fragment", context(more)).expect_err("wrong");
+            assert!(refused.text.contains(why), "{refused:?}");
+        }
+        let mut of_version = record("16.0.0.1", 1);
+        of_version["version"] = json!(6);
+        let why = update(&mut client, &json!([of_version])).expect_err("IPv4");
+        assert!(why.text.contains("client 16.0.0.1: version 6: expected 4"), "{why:?}");
+        let measured = |port: u64, ip: &str| {
+            let server = "48.0.0.1";
+            json!({ "client_port_id": port, "client_ip": ip, "server_ip": server })
+        };
+        for (latency, why) in [
+            (vec![measured(1, "16.0.0.1")], "port 1: expected one of the ports with"),
+            (vec![measured(0, "17.0.0.1")], "client 17.0.0.1 is in no range"),
+            (vec![measured(0, "16.0.0.1"), measured(0, "16.0.0.2")], "two of this port"),
+        ] {
+            let whole = [self::context("16.0.0.1", "16.0.0.9")];
+            let refused = send_all(&mut client, &whole, &latency, "sum").expect_err("wrong");
             assert!(refused.text.contains(why), "{refused:?}");
         }
         client.ask("tunnel_topo_fragment", context(json!({}))).expect("sound");
@@ -609,9 +858,7 @@ mod tests {
         let why = activate(&mut client, true, false).expect_err("a topology");
         assert!(why.text.contains("topo_clear"), "{why:?}");
         client.ask("tunnel_topo_clear", json!({})).expect("its own");
-        assert_eq!(
-            client.ask("tunnel_topo_get", json!({})).expect("known")["tunnel_topo_data"],
-            "{}"
-        );
+        let read = client.ask("tunnel_topo_get", json!({})).expect("known");
+        assert!(!read["tunnel_topo_data"].as_str().expect("a text").contains("16.0.0.9"));
     }
 }

@@ -155,10 +155,16 @@ impl Drop for Captured {
 
 /// MAC addresses and leases of all DHCPACK, whose frames have a VLAN tag.
 fn leases(frames: &[Vec<u8>]) -> BTreeMap<[u8; 6], [u8; 4]> {
+    leases_at(frames, 18)
+}
+
+/// MAC addresses and leases of all DHCPACK, whose packets begin at octet `ip` of their frames.
+fn leases_at(frames: &[Vec<u8>], ip: usize) -> BTreeMap<[u8; 6], [u8; 4]> {
     // The type of message is the first option.
-    let is_ack = |of: &&Vec<u8>| of.get(38..40) == Some(&[0, 67]) && of[286..289] == [53, 1, 5];
-    let lease = |of: &Vec<u8>| (of[74..80].try_into().unwrap(), of[62..66].try_into().unwrap());
-    frames.iter().filter(is_ack).map(lease).collect()
+    let is_ack =
+        |of: &&[u8]| of.get(20..22) == Some(&[0, 67]) && of.get(268..271) == Some(&[53, 1, 5]);
+    let lease = |of: &[u8]| (of[56..62].try_into().unwrap(), of[44..48].try_into().unwrap());
+    frames.iter().filter_map(|of| of.get(ip..)).filter(is_ack).map(lease).collect()
 }
 
 const GATEWAY_MAC: [u8; 6] = [2, 0, 0, 0, 0x99, 1];
@@ -384,6 +390,125 @@ fn flows_of_hosts_without_a_server_are_counted_with_the_reason() {
     assert_eq!((flows.attempted, flows.not_begun), (0, [("no_host".to_owned(), 500)].into()));
 }
 
+/// Hosts with addresses of DHCP that are servers of flows. Their gateway is a client, whose MAC
+/// address all clients have.
+fn served(hosts: &str, template: &str) -> String {
+    format!(
+        "[[host]]\nname = \"dhcp\"\nport = \"C\"\nipv4 = \"10.0.0.1/16\"\nserve = \
+         \"10.0.1.0-10.0.8.255\"\ngateway = \"10.0.9.1\"\n[[host]]\nname = \"web\"\nport = \
+         \"S\"\n{hosts}\n[flows]\nclients = \"C\"\nservers = \"S\"\ndrain = \"100 ms\"\n\
+         [[template]]\nname = \"web\"\nclients = \"10.0.9.1-10.0.9.50\"\nservers = \
+         \"host:web\"\n{template}\n"
+    )
+}
+
+/// Receivers of packets to TCP port 80, as MAC and IP address, in frames without tags.
+fn receivers(frames: &[Vec<u8>]) -> BTreeSet<([u8; 6], [u8; 4])> {
+    let is_request = |of: &&Vec<u8>| of.get(12..14) == Some(&[8, 0]) && of[36..38] == [0, 80];
+    let of = |of: &Vec<u8>| (of[..6].try_into().unwrap(), of[30..34].try_into().unwrap());
+    frames.iter().filter(is_request).map(of).collect()
+}
+
+#[test]
+fn flows_go_to_the_addresses_that_dhcp_gave_and_hosts_release_them_at_the_end() {
+    let captured = Captured::new("served");
+    let hosts = "count = 20\nsetup = \"20/s\"\nrelease = true";
+    let groups = served(hosts, "app = \"http-get\"\ncps = 200");
+    let report = run("served", &captured.keys(), &groups);
+    let hosts = group(&report, "web");
+    assert_eq!((hosts.bound, hosts.states.get("released")), (20, Some(&20)), "{hosts:?}");
+    let total = report.flows.as_ref().unwrap().total.clone();
+    let (client, server) = (total.client.unwrap(), total.server.unwrap());
+    let missed = client.not_begun.get("no_host").copied().unwrap_or_default();
+    assert_eq!(client.attempted + missed, 600, "{client:?}");
+    assert!(missed < 10, "only before the first host had an address: {missed}");
+    for end in [&client, &server] {
+        assert_eq!((end.completed, end.failed.len()), (client.attempted, 0), "{end:?}");
+    }
+    assert!(report.verdict.valid, "{:?}", report.verdict);
+    let frames = captured.frames();
+    let leases: BTreeSet<_> = leases_at(&frames, 14).into_iter().collect();
+    assert_eq!((receivers(&frames), leases.len()), (leases, 20));
+}
+
+#[test]
+fn flows_to_hosts_without_addresses_are_counted_with_the_reason() {
+    let hosts = "count = 5\nvlan = 9\nretry = \"1 s\"\ntries = 2";
+    let report =
+        run("unserved", "duration = \"5 s\"", &served(hosts, "app = \"http-get\"\ncps = 100"));
+    let flows = report.flows.as_ref().unwrap().total.client.clone().unwrap();
+    assert_eq!((flows.attempted, flows.not_begun), (0, [("no_host".to_owned(), 500)].into()));
+    let reasons: Vec<_> = report.verdict.reasons.iter().map(ToString::to_string).collect();
+    assert!(reasons.iter().any(|of| of.contains("did not start (no_host 500)")), "{reasons:?}");
+}
+
+#[test]
+fn a_server_whose_address_another_host_takes_loses_its_flows_and_has_others_at_its_next_one() {
+    let captured = Captured::new("taken");
+    let waits = "client = [\"send \\\"ping\\\"\", \"recv 4\", \"delay 10 s\"]\nserver = [\"recv \
+                 4\", \"send \\\"pong\\\"\", \"wait_peer_close\"]\nlisten = 80\ncps = 20\nstart = \
+                 \"0.5 s\"";
+    let groups = served("count = 2\ndecline_wait = \"100 ms\"", waits);
+    // After 1 s, it says that the address of the first host is its own.
+    let other = "[[host]]\nname = \"other\"\nport = \"C\"\nipv4 = \"10.0.1.0/16\"\nstart = \
+                 \"1 s\"\n";
+    let report = run("taken", &captured.keys(), &(groups + other));
+    let hosts = group(&report, "web");
+    assert_eq!((hosts.bound, hosts.arp.conflicts), (3, 1), "{hosts:?}");
+    let server = report.flows.as_ref().unwrap().total.server.clone().unwrap();
+    let lost = server.failed["address_lost"];
+    assert!((4..=6).contains(&lost), "half of those that began in 0.5 s: {server:?}");
+    let addresses: Vec<_> =
+        receivers(&captured.frames()).into_iter().map(|(mac, to)| (mac[5], to)).collect();
+    assert_eq!(addresses, [(1, [10, 0, 1, 0]), (1, [10, 0, 1, 2]), (2, [10, 0, 1, 1])]);
+}
+
+#[test]
+fn external_clients_have_the_address_family_of_hosts_that_serve_them() {
+    for (keys, v4) in [("", true), ("ipv6 = \"slaac\"", false)] {
+        let text = format!(
+            "[ports]\nS = \"loop:x,virtual\"\n[[host]]\nname = \"web\"\nport = \"S\"\n{keys}\n\
+             [flows]\nservers = \"S\"\n[[template]]\napp = \"http-get\"\nplay = \
+             \"servers\"\nservers = \"host:web\"\n"
+        );
+        let profile = Profile::parse(&text, "hosts.toml", Format::Toml).unwrap();
+        let plan = Session::new(profile).plan_only().unwrap().plan;
+        let load = &plan.flows.as_ref().unwrap().load;
+        let clients = &load.clients[load.templates[0].clients];
+        assert_eq!(clients.ranges[0].first().is_ipv4(), v4);
+    }
+}
+
+#[test]
+fn hosts_have_flows_with_hosts() {
+    let group = |name: &str, port: &str, keys: &str| {
+        format!("[[host]]\nname = \"{name}\"\nport = \"{port}\"\nvlan = 7\n{keys}\n")
+    };
+    for (link, clients, servers) in [
+        (
+            "both4",
+            "ipv4 = \"10.0.0.2/16\"\ngateway = \"10.0.0.3\"",
+            "ipv4 = \"10.0.0.3/16\"\ngateway = \"10.0.0.2\"",
+        ),
+        (
+            "both6",
+            "ipv6 = \"2001:db8::2/64\"\ngateway6 = \"2001:db8::3\"",
+            "ipv6 = \"2001:db8::3/64\"\ngateway6 = \"2001:db8::2\"",
+        ),
+    ] {
+        let groups = group("clients", "C", clients) + &group("servers", "S", servers);
+        let flows = "[flows]\nclients = \"C\"\nservers = \"S\"\n[[template]]\nname = \
+                     \"web\"\napp = \"http-get\"\nclients = \"host:clients\"\nservers = \
+                     \"host:servers\"\ncps = 100\nstart = \"3 s\"\n";
+        let report = run(link, "duration = \"5 s\"", &(groups + flows));
+        let total = report.flows.as_ref().unwrap().total.clone();
+        let (client, server) = (total.client.unwrap(), total.server.unwrap());
+        assert_eq!((client.attempted, client.completed), (200, 200), "{client:?}");
+        assert_eq!((server.attempted, server.completed), (200, 200), "{server:?}");
+        assert!(report.verdict.valid, "{:?}", report.verdict);
+    }
+}
+
 #[test]
 fn pools_of_hosts_are_checked() {
     let wrong = |from: &str, to: &str| {
@@ -404,7 +529,7 @@ fn pools_of_hosts_are_checked() {
     let text = wrong("name = \"clients\"\n", "name = \"clients\"\nipv6 = \"slaac\"\n");
     assert!(text.contains("addresses of different families"), "{text}");
     let text = wrong("48.0.0.1-48.0.0.4", "host:clients");
-    assert!(text.contains("hosts can be clients, not servers"), "{text}");
+    assert!(text.contains("its servers are the hosts \"clients\" of another port"), "{text}");
     let text =
         wrong("servers = \"S\"", "servers = \"S\"\nclient_network = { wrap = [\"vlan 7\"] }");
     assert!(text.contains("an encapsulation of their own"), "{text}");
@@ -553,8 +678,70 @@ fn clients_of_pppoe_fail_with_the_reason() {
 }
 
 #[test]
-fn flows_do_not_begin_in_sessions_of_pppoe() {
-    let groups = web("pppoe = \"none\"", "cps = 1");
+fn flows_go_through_sessions_of_pppoe() {
+    let captured = Captured::new("sessions");
+    let keys = "vlan = 7\npppoe = \"chap\"";
+    let clients = format!("count = 20\nsetup = \"100/s\"\nrelease = true\n{keys}");
+    let flows = "[flows]\nclients = \"C\"\nservers = \"S\"\n[[template]]\nname = \"web\"\napp = \
+                 \"http-get\"\nclients = \"host:clients\"\nservers = \"host:server\"\ncps = \
+                 100\nstart = \"1 s\"\n";
+    let report = run("sessions", &captured.keys(), &(pppoe(&clients, keys) + flows));
+    let hosts = group(&report, "clients");
+    assert_eq!(hosts.states, [("released".to_owned(), 20)].into(), "{hosts:?}");
+    let total = report.flows.as_ref().unwrap().total.clone();
+    for end in [total.client.unwrap(), total.server.unwrap()] {
+        assert_eq!((end.attempted, end.completed), (200, 200), "{end:?}");
+    }
+    assert!(report.verdict.valid, "{:?}", report.verdict);
+
+    // Ethernet and a tag, 6 octets of PPPoE, the protocol of PPP, IPv4 and TCP.
+    let frames = captured.frames();
+    let is_of_flow = |of: &&Vec<u8>| {
+        of.get(16..20) == Some(&[0x88, 0x64, 0x11, 0]) && of[24..26] == [0, 0x21] && of[35] == 6
+    };
+    let word = |frame: &[u8], at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+    let mut sessions: BTreeMap<u16, BTreeSet<Vec<u8>>> = BTreeMap::new();
+    let mut longest = 0;
+    for frame in frames.iter().filter(is_of_flow) {
+        assert_eq!((&frame[12..16], word(frame, 22)), (&[0x81, 0, 0, 7][..], word(frame, 28) + 2));
+        longest = longest.max(word(frame, 28));
+        let (mac, address) = match frame[38..42] == [10, 0, 0, 1] {
+            true => (&frame[..6], &frame[42..46]),
+            false => (&frame[6..12], &frame[38..42]),
+        };
+        sessions.entry(word(frame, 20)).or_default().insert([mac, address].concat());
+    }
+    assert_eq!((sessions.len(), longest), (20, 1492));
+    assert!(sessions.values().all(|clients| clients.len() == 1), "{sessions:?}");
+}
+
+#[test]
+fn names_are_asked_for_and_answered_in_sessions_of_pppoe() {
+    let clients = "count = 20\npppoe = \"any\"\nppp_dns = true\nresolve = [\"www{}.test\", \
+                   \"none\"]\nresolve_rate = 1000\nresolve_count = 4\nanswers = \
+                   \"*.test=10.0.0.9\"";
+    let server = "pppoe = \"pap\"\nanswers = \"*.test=10.0.0.9\"";
+    // The server's host also asks the clients, as flows to which their own protocol answers.
+    let flows = "[flows]\nclients = \"S\"\n[[template]]\nname = \"asks\"\napp = \"dns\"\nclients \
+                 = \"host:server\"\nservers = \"host:clients\"\ncps = 100\nstart = \"1 s\"\n";
+    let groups = pppoe(clients, server) + flows;
+    let report = run("sessions-names", "duration = \"2 s\"", &groups);
+    let dns = group(&report, "clients").dns.clone().unwrap();
+    assert_eq!((dns.asked, dns.answered, dns.nxdomain, dns.timeouts), (80, 40, 40, 0), "{dns:?}");
+    let served = |name| group(&report, name).dns_server.clone().unwrap();
+    let of = served("server");
+    assert_eq!((of.queries, of.answered, of.nxdomain), (80, 40, 40));
+    assert_eq!((served("clients").queries, served("clients").answered), (100, 100));
+    let flows = report.flows.as_ref().unwrap().total.client.clone().unwrap();
+    assert_eq!((flows.attempted, flows.completed), (100, 100), "{flows:?}");
+    assert!(report.verdict.valid, "{:?}", report.verdict);
+}
+
+#[test]
+fn streams_do_not_leave_in_sessions_of_pppoe() {
+    let stream = "[[stream]]\nport = \"C\"\nsrc = \"host:clients\"\npacket = \"eth/ipv4/udp\"\n\
+                  rate = 1\n";
+    let groups = pppoe("pppoe = \"any\"", "pppoe = \"any\"") + stream;
     let text = format!("[ports]\nC = \"loop:x,virtual\"\nS = \"loop:x,virtual\"\n{groups}");
     let profile = Profile::parse(&text, "hosts.toml", Format::Toml).unwrap();
     let text = Session::new(profile).plan_only().err().unwrap().to_string();
@@ -572,4 +759,267 @@ fn a_supplicant_without_an_authenticator_fails_and_sends_nothing_else() {
     assert_eq!(auth.sent, [("start".to_owned(), 8)].into());
     let sent: u64 = report.ports.iter().map(|port| port.tx.packets).sum();
     assert_eq!(sent, 8);
+}
+
+/// Clients of DHCP in VLAN 7 that attack servers, which are reached through the server's host.
+fn attackers(clients: &str, attack: &str) -> String {
+    let server = server("vlan = 7\nmac = \"02:00:00:00:99:01\"\ngateway = \"10.0.0.1\"");
+    format!(
+        "{}{server}[[attack]]\nname = \"attack\"\nport = \"C\"\nport2 = \"S\"\nclients = \
+         \"host:clients\"\nstart = \"1 s\"\n{attack}\n",
+        self::clients(&format!("vlan = 7\n{clients}")),
+    )
+}
+
+/// As [`run`], with labels: all columns of each, by name.
+fn run_attacks(link: &str, shared: &str, groups: &str) -> (Report, Vec<BTreeMap<String, String>>) {
+    let pid = std::process::id();
+    let ports = format!("C = \"loop:{link}-{pid},virtual\"\nS = \"loop:{link}-{pid},virtual\"");
+    let text = format!("{shared}\n[ports]\n{ports}\n{groups}");
+    let profile =
+        Profile::parse(&text, "hosts.toml", Format::Toml).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let labels = std::env::temp_dir().join(format!("squall-hosts-{link}-{pid}.csv"));
+    let mut session = Session::new(profile);
+    session.options.labels = Some(labels.clone());
+    let report = session.open().unwrap().start().unwrap().finish().unwrap();
+    let text = std::fs::read_to_string(&labels).unwrap();
+    std::fs::remove_file(&labels).unwrap();
+    let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned));
+    let names: Vec<_> = lines.next().unwrap().collect();
+    (report, lines.map(|line| names.iter().cloned().zip(line).collect()).collect())
+}
+
+/// Whether the checksums of an IPv4 packet of TCP at offset 18 are right.
+fn is_tcp_right(frame: &[u8]) -> bool {
+    let sum = |octets: &[u8]| -> u32 {
+        let words = octets.chunks(2);
+        words.map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0))).sum()
+    };
+    let fold = |sum: u32| (sum >> 16) + (sum & 0xffff);
+    let packet = &frame[18..18 + usize::from(u16::from_be_bytes([frame[20], frame[21]]))];
+    let segment = &packet[20..];
+    let pseudo = sum(&packet[12..20]) + 6 + segment.len() as u32;
+    fold(sum(&packet[..20])) == 0xffff && fold(fold(pseudo + sum(segment))) == 0xffff
+}
+
+#[test]
+fn attacks_leave_from_the_leases_of_hosts_and_labels_have_these() {
+    let captured = Captured::new("attacks");
+    let attack = "template = \"syn-scan\"\nrate = 20\ninside = \"48.0.0.1-48.0.0.20\"\noptions = { \
+                  ports = \"80\" }";
+    let groups = attackers("count = 10\nsetup = \"100/s\"\nrelease = true", attack);
+    let (report, labels) = run_attacks("attacks", &captured.keys(), &groups);
+    let hosts = group(&report, "clients");
+    assert_eq!((hosts.bound, hosts.states.get("released")), (10, Some(&10)), "{hosts:?}");
+    let scan = &report.attacks[0];
+    assert_eq!((scan.attacks, scan.frames, scan.unsent.len()), (20, 40, 0), "{scan:?}");
+    let passage = scan.passage.as_ref().unwrap();
+    assert_eq!((passage.as_frames, passage.passed, passage.altered), (20, 20, 0), "{passage:?}");
+    assert!(report.verdict.valid, "{:?}", report.verdict);
+
+    let frames = captured.frames();
+    let leases = leases(&frames);
+    let owner = |address: &[u8]| *leases.iter().find(|(_, lease)| lease[..] == *address).unwrap().0;
+    let mut turns: BTreeMap<[u8; 6], u64> = BTreeMap::new();
+    let mut sent = BTreeSet::new();
+    let (mut there, mut back) = (0, 0);
+    for frame in frames.iter().filter(|of| of[16..18] == [8, 0] && of[27] == 6) {
+        assert_eq!(frame[12..16], [0x81, 0, 0, 7]);
+        assert!(is_tcp_right(frame), "{frame:?}");
+        if frame[34] == 48 {
+            let mac: [u8; 6] = frame[6..12].try_into().unwrap();
+            assert_eq!((&frame[..6], &frame[30..34]), (&GATEWAY_MAC[..], &leases[&mac][..]));
+            let [a, b, c, d] = leases[&mac];
+            sent.insert((format!("{a}.{b}.{c}.{d}"), format!("48.0.0.{}", frame[37])));
+            *turns.entry(mac).or_default() += 1;
+            there += 1;
+        } else {
+            // The server's answer, from no host: to the MAC address of the host.
+            assert_eq!((frame[30], &frame[6..12]), (48, &[2, 0, 0, 0, 0, 2][..]));
+            assert_eq!(frame[..6], owner(&frame[34..38]));
+            back += 1;
+        }
+    }
+    assert_eq!((there, back), (20, 20));
+    assert_eq!((turns.len(), turns.values().max()), (10, Some(&2)), "hosts take turns");
+    let labeled: BTreeSet<_> =
+        labels.iter().map(|of| (of["source"].clone(), of["destination"].clone())).collect();
+    assert_eq!((labels.len(), labeled), (20, sent));
+}
+
+#[test]
+fn an_attack_whose_hosts_have_no_address_sends_nothing_and_says_why() {
+    let attack = "template = \"syn-scan\"\nrate = 20\noptions = { ports = \"1-20\" }";
+    // The other host serves no addresses.
+    let groups = attackers("count = 5\nretry = \"1 s\"\ntries = 2", attack)
+        .replace("serve = \"10.0.1.0-10.0.8.255\"", "");
+    let (report, labels) = run_attacks("noattack", "duration = \"4 s\"", &groups);
+    let scan = &report.attacks[0];
+    assert_eq!((scan.attacks, &scan.unsent), (20, &[("no_host".to_owned(), 20)].into()));
+    assert_eq!(labels.len(), 0, "{labels:?}");
+    let not_sent: u64 =
+        report.sources.iter().filter_map(|source| source.not_sent.get("no_host")).sum();
+    assert_eq!(not_sent, scan.frames);
+    let reasons = report.verdict.reasons.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let reason = "not-done: attack \"attack\": none of 20 attacks was sent: no host had an address";
+    assert!(reasons.iter().any(|of| of.starts_with(reason)), "{reasons:?}");
+}
+
+#[test]
+fn a_lease_that_ends_in_mid_run_ends_the_attacks_of_its_host_with_the_reason() {
+    let captured = Captured::new("lost");
+    // Conversations of about half a second, so that each host has some at any time.
+    let attack = "template = \"http-brute-force\"\nrate = 20\ngap = \"50 ms\"\ninside = \
+                  \"48.0.0.1-48.0.0.50\"\noptions = { count = \"40\" }";
+    // Another host announces the address of a client, which has to give it up (RFC 5227).
+    let intruder = "[[host]]\nname = \"intruder\"\nport = \"S\"\nvlan = 7\nipv4 = \
+                    \"10.0.1.2/16\"\nstart = \"2 s\"\n";
+    let groups = attackers("count = 5\nsetup = \"100/s\"", attack) + intruder;
+    let (report, labels) = run_attacks("lost", &captured.keys().replace("3 s", "5 s"), &groups);
+    assert_eq!(group(&report, "clients").bound, 5);
+    let attacks = &report.attacks[0];
+    let lost = attacks.unsent["address_lost"];
+    assert!(lost > 0 && attacks.unsent.len() == 1, "{attacks:?}");
+    let cut: Vec<_> = labels.iter().filter(|of| of["note"] == "cut short: address_lost").collect();
+    assert_eq!((cut.len() as u64, labels.len()), (lost, 40), "{labels:?}");
+    assert!(cut.iter().all(|of| of["source"] == "10.0.1.2"), "{cut:?}");
+    let frames: u64 = labels.iter().map(|of| of["frames"].parse::<u64>().unwrap()).sum();
+    let not_sent: u64 =
+        report.sources.iter().filter_map(|source| source.not_sent.get("address_lost")).sum();
+    assert!(not_sent > 0);
+    assert_eq!(frames + not_sent, attacks.frames);
+    // Nothing leaves from the address after it was lost, and other hosts go on.
+    let all = captured.frames();
+    let tcp = all.iter().filter(|of| of[16..18] == [8, 0] && of[27] == 6);
+    assert_eq!(tcp.count() as u64, frames);
+    let after = labels.iter().filter(|of| of["begin"].parse::<f64>().unwrap() >= 2.1);
+    let sources: BTreeSet<_> = after.map(|of| of["source"].as_str()).collect();
+    assert_eq!((sources.len(), sources.contains("10.0.1.2")), (4, false), "{sources:?}");
+    assert!(report.verdict.valid, "{:?}", report.verdict);
+}
+
+#[test]
+fn rules_that_exclude_the_address_of_a_host_owe_no_alert() {
+    let file = std::env::temp_dir().join(format!("squall-hosts-{}.rules", std::process::id()));
+    let rules = "alert udp $EXTERNAL_NET any -> $HOME_NET 9000 (msg:\"T\"; content:\"squall\"; sid:1;)\n\
+                 alert icmp $EXTERNAL_NET any -> $HOME_NET any (msg:\"E\"; itype:3; sid:2;)\n";
+    std::fs::write(&file, rules).unwrap();
+    let run = |link: &str, more: &str| {
+        let attack = format!("rules = {file:?}\nrate = 10\nrepeat = 3\n{more}");
+        let groups = attackers("count = 3\nsetup = \"100/s\"", &attack);
+        run_attacks(link, "duration = \"3 s\"", &groups)
+    };
+    let owed = |labels: &[BTreeMap<String, String>]| -> Vec<(String, String)> {
+        labels.iter().map(|of| (of["sid"].clone(), of["alerts"].clone())).collect()
+    };
+    // The addresses of DHCP are inside, but those of the rule's clients are outside.
+    let (report, labels) = run("inside", "");
+    let attacks = &report.attacks[0];
+    assert_eq!((attacks.unseen, labels.len()), (3, 3), "{attacks:?}");
+    // The error of ICMP quotes a packet to its sender.
+    assert_eq!(attacks.left_out.get("own_address"), Some(&3), "{attacks:?}");
+    assert!(owed(&labels).iter().all(|of| *of == ("1".into(), "0".into())), "{labels:?}");
+    let net = "variables = { HOME_NET = \"48.0.0.0/8\", EXTERNAL_NET = \"!$HOME_NET\" }";
+    let (report, labels) = run("outside", &format!("{net}\ninside = \"48.0.0.1-48.0.0.9\""));
+    assert_eq!(report.attacks[0].unseen, 0);
+    assert_eq!(owed(&labels), vec![("1".to_owned(), "1".to_owned()); 3]);
+    assert!(labels.iter().all(|of| of["source"].starts_with("10.0.1.")), "{labels:?}");
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn attacks_between_hosts_have_the_addresses_of_both_and_leave_through_their_gateways() {
+    let captured = Captured::new("between");
+    let router = "[[host]]\nname = \"router\"\nport = \"C\"\nvlan = 7\nmac = \
+                  \"02:00:00:00:88:01\"\nipv4 = \"10.0.0.254/16\"\n";
+    let servers = "[[host]]\nname = \"servers\"\nport = \"S\"\nvlan = 7\nmac = \
+                   \"02:00:00:00:77:01\"\ncount = 3\nipv4 = \"10.0.0.50/16\"\ngateway = \
+                   \"10.0.0.254\"\n";
+    let attack = "servers = \"host:servers\"\ntemplate = \"syn-scan\"\nrate = 20\noptions = { \
+                  ports = \"1-6\" }";
+    let groups = attackers("count = 2\nsetup = \"100/s\"", attack) + router + servers;
+    let (report, labels) = run_attacks("between", &captured.keys(), &groups);
+    assert_eq!((report.attacks[0].unsent.len(), labels.len()), (0, 6), "{:?}", report.attacks);
+    assert_eq!(report.attacks[0].passage, None, "no end has addresses of its own");
+    let frames = captured.frames();
+    let leases = leases(&frames);
+    let (mut there, mut back) = (0, 0);
+    for frame in frames.iter().filter(|of| of[16..18] == [8, 0] && of[27] == 6) {
+        assert!(is_tcp_right(frame));
+        let from: [u8; 6] = frame[6..12].try_into().unwrap();
+        let server = |mac: &[u8]| [10, 0, 0, 50 + mac[5] - 1];
+        if let Some(lease) = leases.get(&from) {
+            assert_eq!((&frame[..6], &frame[30..34]), (&GATEWAY_MAC[..], &lease[..]));
+            assert!((50..53).contains(&frame[37]));
+            there += 1;
+        } else {
+            assert_eq!(
+                (&frame[..6], &frame[30..34]),
+                (&[2, 0, 0, 0, 0x88, 1][..], &server(&from)[..])
+            );
+            assert!(leases.values().any(|lease| lease[..] == frame[34..38]));
+            back += 1;
+        }
+    }
+    assert_eq!((there, back), (6, 6));
+    assert!(labels.iter().all(|of| of["destination"].starts_with("10.0.0.5")), "{labels:?}");
+}
+
+#[test]
+fn attacks_have_the_ipv6_addresses_of_hosts_without_ipv4() {
+    let captured = Captured::new("attacks6");
+    let router = "[[host]]\nname = \"router\"\nport = \"S\"\nmac = \"02:00:00:00:99:01\"\nipv6 = \
+                  \"2001:db8:1::1/64\"\nadvertise = \"2001:db8:1::/64\"\n";
+    let attack = "[[attack]]\nname = \"scan\"\nport = \"C\"\nport2 = \"S\"\nclients = \
+                  \"host:clients\"\ntemplate = \"ping-sweep\"\nstart = \"6 s\"\nrate = 20\ninside = \
+                  \"2001:db8:48::1-2001:db8:48::8\"\n";
+    let clients = clients("count = 4\nipv6 = \"slaac\"");
+    let shared = captured.keys().replace("3 s", "8 s");
+    let (report, labels) = run_attacks("attacks6", &shared, &(clients + router + attack));
+    let scan = &report.attacks[0];
+    assert_eq!((scan.attacks, scan.unsent.len()), (8, 0), "{scan:?}");
+    assert_eq!(scan.passage.as_ref().map(|of| (of.passed, of.altered)), Some((8, 0)), "{scan:?}");
+    let sources: BTreeSet<_> = labels.iter().map(|of| of["source"].as_str()).collect();
+    assert_eq!((labels.len(), sources.len()), (8, 4));
+    assert!(sources.iter().all(|of| of.starts_with("2001:db8:1:0:")), "{sources:?}");
+}
+
+#[test]
+fn attacks_of_hosts_are_checked() {
+    let wrong = |from: &str, to: &str| {
+        let groups = attackers("count = 2", "template = \"syn-scan\"");
+        assert!(groups.contains(from), "{groups}");
+        let text = format!(
+            "[ports]\nC = \"loop:x,virtual\"\nS = \"loop:x,virtual\"\n{}",
+            groups.replacen(from, to, 1)
+        );
+        let planned = Profile::parse(&text, "hosts.toml", Format::Toml)
+            .map(|profile| Session::new(profile).check_only().err().unwrap().to_string());
+        planned.unwrap_or_else(|error| error.to_string())
+    };
+    let attack = "template = \"syn-scan\"";
+    for (from, to, expected) in [
+        ("\"host:clients\"", "\"10.0.0.1\"", "is not a group of hosts"),
+        ("\"host:clients\"", "\"host:client\"", "there are no hosts \"client\""),
+        ("\"host:clients\"", "\"host:server\"", "these hosts are on port S"),
+        (attack, "template = \"syn-scan\"\nservers = \"host:clients\"", "are on port C"),
+        (attack, "template = \"syn-scan\"\nlive = true", "cannot take their addresses from hosts"),
+        (attack, "template = \"syn-scan\"\nwrap = \"vlan 9\"", "an encapsulation of their own"),
+        (attack, "template = \"syn-scan\"\nbackground = \"a.pcap\"", "mixed with a background"),
+        (attack, "template = \"syn-scan\"\nfamily = 6", "addresses of the other family"),
+        (
+            attack,
+            "template = \"syn-scan\"\noptions = { clients = \"10.0.0.9\" }",
+            "the option clients of the template",
+        ),
+        ("port2 = \"S\"", "servers = \"host:clients\"", "are the same hosts"),
+        (
+            "name = \"clients\"\n",
+            "name = \"clients\"\nipv4 = \"none\"\nlldp = \"9 s\"\n",
+            "no addresses",
+        ),
+    ] {
+        let text = wrong(from, to);
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
 }

@@ -12,5 +12,6 @@ mod interfaces;
 mod mistakes;
 mod nodes;
 mod replay;
+mod routes;
 mod trex;
 mod union;

@@ -331,6 +331,8 @@ fn clients_get_prefixes_with_rapid_commit_in_two_messages() {
     link.run(None);
     let counted = of(&link, 0).dhcp.unwrap();
     assert_eq!((counted.prefixes, counted.sent["solicit"], counted.sent.len()), (5, 5, 1));
+    assert_eq!((counted.rapid_replies, counted.ignored_offers), (5, 0));
+    assert_eq!(link.groups[0].dhcp6_lease_seconds(4), Some(1000));
     let mut all: Vec<_> = (0..5).filter_map(|i| link.groups[0].delegated_prefix(i)).collect();
     all.sort();
     all.dedup();

@@ -179,7 +179,7 @@ fn tls_option(name: &str, value: &str) -> Value {
     match (name, value) {
         ("resumption", "true") => true.into(),
         ("resumption", "false") => false.into(),
-        ("alpn" | "versions", _) => value.split(',').collect(),
+        ("alpn" | "versions" | "ciphers" | "groups", _) => value.split(',').collect(),
         _ => value.into(),
     }
 }

@@ -8,6 +8,7 @@ mod attacks;
 mod flows;
 mod hosts;
 mod replays;
+mod routers;
 mod streams;
 
 use super::{
@@ -21,6 +22,7 @@ pub use self::{
     flows::{app, http, serve},
     hosts::hosts,
     replays::{conversations, replay},
+    routers::router,
     streams::stream,
 };
 
@@ -249,6 +251,26 @@ mod tests {
         }
         let error = read_on(&["loop:a"], hosts, &[("setup", "2 Mbps")]).unwrap_err().to_string();
         assert!(error.contains("setup = \"2 Mbps\""), "{error}");
+    }
+
+    #[test]
+    fn a_router_speaks_a_protocol_over_the_families_that_it_has_addresses_of() {
+        let router = |arguments: &[(&str, &str)]| {
+            read_on(&["loop:a"], router, arguments).map(|mut profile| profile.routers.remove(0))
+        };
+        let (four, six) = (("address", "10.0.0.1/24"), ("address", "2001:db8::1/64"));
+        let area = ("area", "0.0.0.1");
+        let one = router(&[four, six, area, ("routes", "198.51.100.0/24 x 2")]).unwrap();
+        let ospf = Some([0, 0, 0, 1].into());
+        assert_eq!((one.ospf, one.ospf3, one.rip, one.ripng), (ospf, ospf, false, false));
+        let one = router(&[area, six]).unwrap();
+        assert_eq!((one.ospf, one.ospf3), (None, ospf));
+        let neighbors = [("neighbors", "10.0.0.2 as 65002"), ("neighbors", "10.0.0.3")];
+        let bgp = [&[four, ("asn", "65001"), ("med", "7")], &neighbors[..]].concat();
+        let one = router(&bgp).unwrap();
+        assert_eq!((one.asn, one.med, one.neighbors.len()), (Some(65001), Some(7), 2));
+        let error = router(&[four, ("asn", "65001"), ("neighbors", "x")]).unwrap_err().to_string();
+        assert!(error.contains("--neighbors") && error.contains("65002"), "{error}");
     }
 
     #[test]

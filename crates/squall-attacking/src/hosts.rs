@@ -1,0 +1,255 @@
+//! Attacks of hosts: whether their frames can have other addresses than those with which they were
+//! made, and labels with the addresses that were sent.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
+
+use squall_attacks::{
+    End, Label,
+    suite::{self, Suite},
+    wire,
+};
+use squall_edit::set_addresses;
+use squall_engine::HostedConversation;
+use squall_plan::ReplayHosts;
+use squall_rules::RuleSet;
+use squall_units::Nanos;
+
+use crate::NEVER;
+
+/// The attacks of a section that leave from hosts, or go to them.
+#[derive(Clone)]
+pub(crate) struct OfHosts {
+    pub hosts: ReplayHosts,
+    /// Number of the section's first attack in the run.
+    pub first: u64,
+    /// The rules and their attacks, in order of their numbers; `None` for a template.
+    pub suite: Option<(Arc<RuleSet>, Arc<Suite>)>,
+}
+
+/// Counts of attacks.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    /// Attacks that did not leave as a whole, by reason.
+    pub unsent: BTreeMap<String, u64>,
+    /// Attacks whose rules do not allow the addresses of their hosts.
+    pub unseen: u64,
+}
+
+/// The note of an attack whose host has an address that its rules exclude.
+const NOT_ALLOWED: &str = "the rule does not allow the address of the host";
+/// The beginning of the note of an attack that ended early; the reason follows.
+const CUT_SHORT: &str = "cut short: ";
+
+/// Whether the label is that of an attack that ended because its host lost its address.
+pub(crate) fn is_cut_short(label: &Label) -> bool {
+    label.note.starts_with(CUT_SHORT)
+}
+
+/// Whether other addresses of the hosts change nothing but the headers of the attack's `frames`. A
+/// payload may have an address, too, such as the packet that an ICMP error quotes.
+///
+/// # Errors
+/// If the attack cannot be written as packets.
+pub(crate) fn are_in_headers_only(
+    attack: &suite::Attack,
+    frames: &[wire::Frame],
+    hosts: ReplayHosts,
+    rules: &RuleSet,
+    settings: &wire::Settings,
+) -> Result<bool, wire::Error> {
+    let mut other = attack.clone();
+    let client = hosts.clients.map(|_| another(attack.ends.client));
+    let server = hosts.servers.map(|_| another(attack.ends.server));
+    other.ends.client = client.unwrap_or(attack.ends.client);
+    other.ends.server = server.unwrap_or(attack.ends.server);
+    let (others, _) = other.frames(rules, settings)?;
+    let becomes = |(frame, other): (&wire::Frame, &wire::Frame)| {
+        let mut octets = frame.octets.clone();
+        match frame.from {
+            End::Client => set_addresses(&mut octets, client, server),
+            End::Server => set_addresses(&mut octets, server, client),
+        }
+        octets == other.octets
+    };
+    Ok(frames.len() == others.len() && frames.iter().zip(&others).all(becomes))
+}
+
+/// Another address, which differs in each octet.
+fn another(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => Ipv4Addr::from_bits(!address.to_bits()).into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(!address.to_bits()).into(),
+    }
+}
+
+impl OfHosts {
+    /// Gives `labels` the addresses that were sent, and corrects their numbers of frames and
+    /// alerts. `used` has the hosts of each attack; `left` maps a planned time to the departure
+    /// time.
+    pub fn settle(
+        &self,
+        labels: &mut [Label],
+        used: &HashMap<u64, HostedConversation>,
+        left: impl Fn(Nanos) -> Nanos,
+    ) -> Outcome {
+        let mut outcome = Outcome::default();
+        for reason in used.values().filter_map(|of| of.unsent) {
+            *outcome.unsent.entry(reason.into()).or_default() += 1;
+        }
+        for labels in labels.chunk_by_mut(|one, other| one.attack == other.attack) {
+            let number = labels[0].attack - self.first;
+            let Some(of) = used.get(&number) else {
+                // It was not due before the end of the run.
+                labels.iter_mut().for_each(|label| (label.begin, label.end) = (NEVER, NEVER));
+                continue;
+            };
+            let is_allowed = self.allows(number, of);
+            outcome.unseen += u64::from(!is_allowed && labels.iter().any(|label| label.alerts > 0));
+            let mut rest = of.unsent.map(|reason| (of.sent, reason));
+            for label in labels {
+                label.source = of.client.unwrap_or(label.source);
+                label.destination = of.server.unwrap_or(label.destination);
+                if label.alerts > 0 && !is_allowed {
+                    (label.alerts, label.note) = (0, NOT_ALLOWED.into());
+                }
+                let Some((sent, reason)) = &mut rest else { continue };
+                if *sent == 0 {
+                    (label.begin, label.end) = (NEVER, NEVER);
+                } else if *sent < label.frames {
+                    (label.frames, label.end) = (*sent, left(of.last.as_nanos()));
+                    (label.alerts, label.note) = (0, format!("{CUT_SHORT}{reason}"));
+                }
+                *sent = sent.saturating_sub(label.frames);
+            }
+        }
+        outcome
+    }
+
+    /// Whether the rules of an attack allow the addresses of its hosts.
+    fn allows(&self, number: u64, of: &HostedConversation) -> bool {
+        let Some((rules, suite)) = &self.suite else { return true };
+        let found = suite.attacks.binary_search_by_key(&number, |attack| attack.number);
+        found.is_ok_and(|found| suite.attacks[found].allows(rules, of.client, of.server))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_attacks::{Exchange, Octets, Transport, Turn, labels::Kind, wire::Endpoints};
+    use squall_rules::Variables;
+    use squall_units::Picos;
+
+    use super::*;
+
+    fn rules() -> RuleSet {
+        let text =
+            "alert udp $EXTERNAL_NET any -> $HOME_NET 7 (msg:\"T\"; content:\"a\"; sid:1;)\n";
+        RuleSet::parse(text, &Variables::standard())
+    }
+
+    fn attack(transport: Transport, payload: &[u8]) -> suite::Attack {
+        let exchange = Exchange {
+            transport,
+            client_port: 40_000,
+            server_port: 7,
+            turns: vec![Turn::new(End::Client, Octets::framing(payload))],
+            same_address: false,
+            ip_version: None,
+        };
+        suite::Attack {
+            number: 0,
+            begin: Nanos::ZERO,
+            rule: 0,
+            kind: Kind::Attack,
+            exchanges: Arc::new(vec![exchange]),
+            ends: Endpoints {
+                client: [198, 18, 0, 1].into(),
+                server: [10, 0, 0, 1].into(),
+                client_mac: [2, 0, 0, 0, 0, 1],
+                server_mac: [2, 0, 0, 0, 0, 2],
+            },
+            setters: Arc::default(),
+            note: String::new(),
+        }
+    }
+
+    const CLIENTS: ReplayHosts = ReplayHosts { clients: Some(0), servers: None };
+
+    #[test]
+    fn an_attack_with_the_address_of_its_host_elsewhere_is_recognized() {
+        let (rules, settings) = (rules(), wire::Settings::default());
+        let fits = |attack: &suite::Attack, settings: &wire::Settings| {
+            let (frames, _) = attack.frames(&rules, settings).unwrap();
+            are_in_headers_only(attack, &frames, CLIENTS, &rules, settings).unwrap()
+        };
+        assert!(fits(&attack(Transport::Tcp, b"hello"), &settings));
+        let pieces = vec![squall_attacks::Evasion::Fragments(8)];
+        let pieces = wire::Settings { evasions: pieces, vlans: vec![7], ..settings.clone() };
+        assert!(fits(&attack(Transport::Tcp, b"hello, in fragments"), &pieces));
+        // Both addresses are that of the client (sameip).
+        let mut same = attack(Transport::Udp, b"hello");
+        Arc::make_mut(&mut same.exchanges)[0].same_address = true;
+        assert!(!fits(&same, &settings));
+    }
+
+    #[test]
+    fn labels_have_the_addresses_that_were_sent_and_owe_what_left_as_a_whole() {
+        let rules = Arc::new(rules());
+        let attacks = (0..5).map(|number| suite::Attack {
+            number,
+            exchanges: Arc::new(
+                [0, 1].map(|_| attack(Transport::Udp, b"a").exchanges[0].clone()).to_vec(),
+            ),
+            ..attack(Transport::Udp, b"a")
+        });
+        let suite = Arc::new(Suite { attacks: attacks.collect(), without_address: 0 });
+        let settings = wire::Settings::default();
+        let of = |attack: &suite::Attack| attack.frames(&rules, &settings).unwrap().1;
+        let mut labels: Vec<Label> = suite.attacks.iter().flat_map(of).collect();
+        labels.iter_mut().for_each(|label| label.attack += 10);
+        assert!(labels.iter().all(|label| label.frames == 1));
+        let hosted = |client: [u8; 4], sent, unsent| HostedConversation {
+            client: Some(client.into()),
+            sent,
+            unsent,
+            last: Picos(7_000_000),
+            ..HostedConversation::default()
+        };
+        let used = [
+            (0, hosted([192, 0, 2, 1], 2, None)),
+            (1, hosted([10, 0, 0, 9], 2, None)),
+            (2, hosted([192, 0, 2, 3], 1, Some("address_lost"))),
+            (3, HostedConversation { unsent: Some("no_host"), ..Default::default() }),
+        ];
+        let section =
+            OfHosts { hosts: CLIENTS, first: 10, suite: Some((rules.clone(), suite.clone())) };
+        let outcome = section.settle(&mut labels, &used.into(), |time| time);
+        assert_eq!(outcome.unseen, 1, "a host of HOME_NET is not outside");
+        assert_eq!(
+            outcome.unsent,
+            [("address_lost".to_owned(), 1), ("no_host".to_owned(), 1)].into()
+        );
+        let seen =
+            |i: usize| (labels[i].source.to_string(), labels[i].alerts, labels[i].begin == NEVER);
+        assert_eq!(
+            [0, 1].map(seen),
+            [("192.0.2.1".into(), 0, false), ("192.0.2.1".into(), 1, false)]
+        );
+        assert_eq!(seen(3), ("10.0.0.9".into(), 0, false));
+        assert_eq!(labels[3].note, NOT_ALLOWED);
+        assert_eq!([4, 5].map(|i| seen(i).2), [false, true], "the second one did not begin");
+        assert!((6..10).all(|i| seen(i).2), "without a host, and not due");
+        // Some frames of a conversation have left, others have not.
+        labels.truncate(2);
+        labels.iter_mut().for_each(|label| (label.frames, label.alerts) = (4, 1));
+        let used = [(0, hosted([192, 0, 2, 1], 6, Some("address_lost")))].into();
+        section.settle(&mut labels, &used, |time| time);
+        let of = |i: usize| (labels[i].frames, labels[i].alerts, is_cut_short(&labels[i]));
+        assert_eq!([of(0), of(1)], [(4, 1, false), (2, 0, true)]);
+        assert_eq!(labels[1].end, Nanos(7_000));
+    }
+}

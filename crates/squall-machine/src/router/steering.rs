@@ -1,0 +1,415 @@
+//! Carries out the steps of a router and live orders, in its namespace, with a control socket of
+//! its own: the thread that asks for states may wait seconds for a reply.
+//!
+//! Single routes are lines for one `ip -batch`, which lives as long as the thread. The daemon hears
+//! of them by netlink messages, of which it can lose some: after each step, the number of routes
+//! that it has is compared with that of the table.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::Path,
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::{Arc, atomic::Ordering, mpsc},
+    time::{Duration, Instant},
+};
+
+use squall_port::monotonic;
+use squall_port_linux::{child, control::ControlSocket, lab::find_program};
+use squall_router::{
+    DaemonCall, Due, RouterOrder, RouterSettings, Schedule, Steered, Step, StepState, bird,
+};
+use squall_units::Nanos;
+
+use super::Shared;
+
+/// Longest time between two reads of the flags of the other threads.
+const LOOK: Duration = Duration::from_millis(100);
+/// Shortest and longest time between two questions for the daemon's number of routes.
+const ASK: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
+/// Time without a change after which the daemon is thought to have lost messages, and reads the
+/// whole table again; and how often.
+const LOST: Duration = Duration::from_secs(1);
+const RELOADS: u32 = 5;
+/// Time that a daemon has to end or to start.
+const RESTART: Duration = Duration::from_secs(30);
+/// Asks for the protocols that read the kernel's table.
+const KERNEL: &str = "show protocols all \"kernel*\"\n";
+
+pub enum Message {
+    /// The start of the run, by the clock of [`monotonic`].
+    Begin(Nanos),
+    /// An order, and the time after which its reverse follows.
+    Order(RouterOrder, Option<Nanos>),
+    Stop,
+}
+
+pub struct Steering {
+    settings: RouterSettings,
+    steered: Steered,
+    schedule: Schedule,
+    messages: mpsc::Receiver<Message>,
+    shared: Arc<Shared>,
+    start: Option<Nanos>,
+}
+
+impl Steering {
+    pub fn new(
+        settings: RouterSettings,
+        steered: Steered,
+        steps: &[Step],
+        messages: mpsc::Receiver<Message>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let schedule = Schedule::new(steps);
+        shared.state().groups = steered.counts(&settings);
+        Self { settings, steered, schedule, messages, shared, start: None }
+    }
+
+    /// Works until the daemon has ended. `folder` has its files.
+    pub fn run(mut self, folder: &Path) {
+        let ip = self.steered.has_singles().then(|| Batch::start(folder));
+        let mut hands = Hands {
+            folder,
+            shared: self.shared.clone(),
+            control: None,
+            ip,
+            unconfirmed: None,
+            watched: None,
+        };
+        let mut counted = Instant::now();
+        while !self.shared.is_over() {
+            let wait = self.wait(&hands);
+            match self.messages.recv_timeout(wait) {
+                Ok(Message::Begin(at)) => self.start = Some(at),
+                Ok(Message::Order(order, duration)) => {
+                    let at = self.now().unwrap_or_default();
+                    self.schedule.order(at, order, duration);
+                }
+                Ok(Message::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+            }
+            let (Some(start), Some(now)) = (self.start, self.now()) else { continue };
+            hands.note_frames(start);
+            while let Some(due) = self.schedule.take(now) {
+                self.carry_out(due, start, &mut hands);
+            }
+            let lines = self.steered.flap(now);
+            if !lines.is_empty() {
+                // A failure is noticed when a step is confirmed, and ends the flaps only.
+                let _ = hands.kernel(&lines);
+            }
+            if counted.elapsed() >= LOOK && self.steered.next_flap().is_some() {
+                counted = Instant::now();
+                self.shared.state().groups = self.steered.counts(&self.settings);
+            }
+            hands.confirm(self.steered.kernel_routes(), start);
+        }
+    }
+
+    /// Time since the start of the run; `None` before it.
+    fn now(&self) -> Option<Nanos> {
+        since(self.start?)
+    }
+
+    fn wait(&self, hands: &Hands<'_>) -> Duration {
+        let look = hands.unconfirmed.as_ref().map_or(LOOK, |unconfirmed| unconfirmed.pause);
+        let next = self.schedule.next().into_iter().chain(self.steered.next_flap()).min();
+        let (Some(start), Some(next)) = (self.start, next) else { return look };
+        let at = start.0.saturating_add(next.0);
+        Duration::from_nanos(at.saturating_sub(monotonic().0)).min(look)
+    }
+
+    fn carry_out(&mut self, due: Due, start: Nanos, hands: &mut Hands<'_>) {
+        let begun = monotonic();
+        self.shared.gate.watch(begun);
+        let protocols = self.shared.state().protocols.clone();
+        let mut step = StepState {
+            begun: Nanos(begun.0.saturating_sub(start.0)),
+            acknowledged: None,
+            routes: 0,
+            sent: None,
+            error: None,
+            due,
+        };
+        let mut waits = false;
+        match self.steered.calls(&self.settings, &protocols, &step.due.order) {
+            Err(error) => step.error = Some(error.to_string()),
+            Ok(calls) => {
+                self.shared.state().excuse(calls.ends);
+                step.routes = calls.routes;
+                waits = calls.calls.iter().any(|call| matches!(call, DaemonCall::Kernel(_)));
+                let done = calls.calls.into_iter().try_for_each(|call| hands.call(call));
+                step.error = done.err().map(|error| error.to_string());
+                self.schedule.reverse(&step.due, calls.routes);
+            }
+        }
+        let fails = step.error.is_some();
+        let is_to_be_seen = waits && self.steered.kernel_routes().is_some();
+        if !fails && !is_to_be_seen {
+            step.acknowledged = since(start);
+        }
+        let mut state = self.shared.state();
+        state.groups = self.steered.counts(&self.settings);
+        let number = state.add_step(step);
+        drop(state);
+        hands.watched = number;
+        if waits && !fails {
+            let from = number.unwrap_or(usize::MAX);
+            let unconfirmed = hands.unconfirmed.get_or_insert_with(|| Unconfirmed::new(from));
+            (unconfirmed.since, unconfirmed.reloads) = (Instant::now(), 0);
+            unconfirmed.pause = ASK[0];
+        }
+    }
+}
+
+/// Time since `start`; `None` before it.
+fn since(start: Nanos) -> Option<Nanos> {
+    monotonic().0.checked_sub(start.0).map(Nanos)
+}
+
+/// Steps whose single routes the daemon may not have yet.
+struct Unconfirmed {
+    /// Number of the first one.
+    from: usize,
+    /// The daemon's last number of routes, and since when it has been the same.
+    count: Option<u64>,
+    since: Instant,
+    reloads: u32,
+    /// Time of the last question, and the pause after it.
+    asked: Instant,
+    pause: Duration,
+}
+
+impl Unconfirmed {
+    fn new(from: usize) -> Self {
+        let now = Instant::now();
+        Self { from, count: None, since: now, reloads: 0, asked: now, pause: ASK[0] }
+    }
+}
+
+/// The connections of the thread to the daemon and the kernel.
+struct Hands<'a> {
+    folder: &'a Path,
+    shared: Arc<Shared>,
+    control: Option<ControlSocket>,
+    ip: Option<io::Result<Batch>>,
+    unconfirmed: Option<Unconfirmed>,
+    /// The step after which frames of the daemon are noted.
+    watched: Option<usize>,
+}
+
+impl Hands<'_> {
+    fn call(&mut self, call: DaemonCall) -> io::Result<()> {
+        match call {
+            DaemonCall::Control(line) => {
+                let reply = self.ask(&line)?;
+                match bird::refusal(&reply) {
+                    Some(why) => Err(io::Error::other(format!("BIRD: {why}"))),
+                    None => Ok(()),
+                }
+            }
+            DaemonCall::Kernel(lines) => self.kernel(&lines),
+            DaemonCall::Restart => self.restart(),
+            DaemonCall::Link(passes) => {
+                self.shared.gate.silence(!passes);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends a command to the daemon, which may still be starting.
+    fn ask(&mut self, line: &str) -> io::Result<String> {
+        let shared = self.shared.clone();
+        let stopped = || shared.is_over();
+        let socket = self.folder.join("control");
+        let until = Instant::now() + RESTART;
+        while self.control.is_none() {
+            match ControlSocket::open(&socket, bird::reply, &stopped) {
+                Ok(control) => self.control = Some(control),
+                Err(error) if stopped() || Instant::now() > until => return Err(error),
+                Err(_) => std::thread::sleep(ASK[1]),
+            }
+        }
+        let Some(control) = &mut self.control else { return Err(io::ErrorKind::NotFound.into()) };
+        let reply = control.ask(line, &stopped);
+        if reply.is_err() {
+            self.control = None;
+        }
+        reply
+    }
+
+    fn kernel(&mut self, lines: &str) -> io::Result<()> {
+        match &mut self.ip {
+            Some(Ok(ip)) => ip.input.write_all(lines.as_bytes()).and_then(|()| ip.input.flush()),
+            Some(Err(error)) => Err(io::Error::new(error.kind(), format!("ip: {error}"))),
+            None => Err(io::Error::other("ip is not running")),
+        }
+    }
+
+    /// Ends the daemon without a goodbye to its neighbors, where these agreed to that. The other
+    /// thread starts it again.
+    fn restart(&mut self) -> io::Result<()> {
+        self.shared.restarting.store(true, Ordering::Release);
+        let shared = self.shared.clone();
+        // The daemon may end before its reply has left.
+        let _ = self.ask("graceful restart\n");
+        self.control = None;
+        let until = Instant::now() + RESTART;
+        while shared.restarting.load(Ordering::Acquire) {
+            if shared.is_over() || Instant::now() > until {
+                shared.restarting.store(false, Ordering::Release);
+                return Err(io::Error::other("BIRD did not end for its restart"));
+            }
+            std::thread::sleep(ASK[1]);
+        }
+        // A reply shows that it runs.
+        self.ask("show status\n").map(|_| ())
+    }
+
+    /// Compares the daemon's number of single routes with `expected`, if steps wait for it.
+    fn confirm(&mut self, expected: Option<u64>, start: Nanos) {
+        let Some(expected) = expected else {
+            self.unconfirmed = None;
+            return;
+        };
+        match &mut self.unconfirmed {
+            Some(unconfirmed) if unconfirmed.asked.elapsed() >= unconfirmed.pause => {
+                unconfirmed.asked = Instant::now();
+                unconfirmed.pause = (2 * unconfirmed.pause).min(ASK[1]);
+            }
+            _ => return,
+        }
+        let Ok(reply) = self.ask(KERNEL) else { return };
+        let found = bird::imported(&reply);
+        let Some(unconfirmed) = &mut self.unconfirmed else { return };
+        if found == expected {
+            let from = unconfirmed.from;
+            self.shared.state().acknowledge(from, since(start).unwrap_or_default());
+            self.unconfirmed = None;
+            return;
+        }
+        if unconfirmed.count != Some(found) {
+            (unconfirmed.count, unconfirmed.since) = (Some(found), Instant::now());
+        } else if unconfirmed.since.elapsed() >= LOST {
+            unconfirmed.since = Instant::now();
+            unconfirmed.reloads += 1;
+            if unconfirmed.reloads > RELOADS {
+                let log = Batch::last_error(self.folder);
+                let why = format!("BIRD has {found} of {expected} routes of the kernel{log}");
+                let from = unconfirmed.from;
+                self.shared.state().fail_steps(from, &why);
+                self.unconfirmed = None;
+                return;
+            }
+            let _ = self.ask("reload in \"kernel*\"\n");
+        }
+    }
+
+    /// Takes over the times of the frames that the daemon has sent after the last step.
+    fn note_frames(&self, start: Nanos) {
+        let Some(number) = self.watched else { return };
+        if let Some((first, last)) = self.shared.gate.sent() {
+            let after = |time: Nanos| Nanos(time.0.saturating_sub(start.0));
+            self.shared.state().note_frames(number, (after(first), after(last)));
+        }
+    }
+}
+
+/// The program `ip`, which reads commands for the routes of the namespace.
+struct Batch {
+    child: Child,
+    input: ChildStdin,
+}
+
+/// The file of its errors.
+const ERRORS: &str = "ip.log";
+
+impl Batch {
+    fn start(folder: &Path) -> io::Result<Self> {
+        let program = find_program("ip").unwrap_or_else(|| "ip".into());
+        let errors = fs::File::create(folder.join(ERRORS))?;
+        let mut command = Command::new(program);
+        // After an error, the next command is still carried out.
+        command.args(["-force", "-batch", "-"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(errors);
+        let mut child = child::spawn(&mut command, None)?;
+        let input = child.stdin.take().ok_or_else(|| io::Error::other("it has no input"))?;
+        Ok(Self { child, input })
+    }
+
+    /// `: ` and the last error of the program, if there is one.
+    fn last_error(folder: &Path) -> String {
+        let text = fs::read_to_string(folder.join(ERRORS)).unwrap_or_default();
+        text.lines().next_back().map_or_else(String::new, |line| format!(": ip: {line}"))
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            child::kill(self.child.id());
+        }
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead, BufReader},
+        os::unix::net::UnixListener,
+    };
+
+    use squall_router::GroupPart;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_has_lost_messages_of_the_kernel_reads_its_table_again() {
+        let folder = std::env::temp_dir().join(format!("squall-steering-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let listener = UnixListener::bind(folder.join("control")).unwrap();
+        // It has one route of two until it reads the table.
+        let daemon = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let requests = BufReader::new(stream.try_clone().unwrap());
+            stream.write_all(b"0001 BIRD 2.0.12 ready.\n").unwrap();
+            let mut routes = 1;
+            for request in requests.lines().map_while(Result::ok) {
+                routes += u32::from(request.starts_with("reload in"));
+                let reply = format!("1006-\n     Routes:         {routes} imported\n0000 \n");
+                stream.write_all(reply.as_bytes()).unwrap();
+            }
+            routes
+        });
+        let shared = Arc::new(Shared::default());
+        let order = RouterOrder::Announce(GroupPart::default());
+        let number = shared.state().add_step(StepState {
+            due: Due { at: Nanos::ZERO, order, duration: None, is_live: false },
+            begun: Nanos::ZERO,
+            acknowledged: None,
+            routes: 1,
+            sent: None,
+            error: None,
+        });
+        let mut hands = Hands {
+            folder: &folder,
+            shared: shared.clone(),
+            control: None,
+            ip: None,
+            unconfirmed: number.map(Unconfirmed::new),
+            watched: None,
+        };
+        let start = monotonic();
+        while hands.unconfirmed.is_some() {
+            hands.confirm(Some(2), start);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(hands);
+        assert_eq!(daemon.join().unwrap(), 2);
+        let step = shared.state().steps[0].clone();
+        assert!(step.acknowledged.is_some() && step.error.is_none(), "{step:?}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
