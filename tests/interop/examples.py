@@ -93,6 +93,7 @@ EXPECTED = [
     (r"--self-test", [1], "NOT VALID on a busy machine"),
     (r"squall test ", [1, 4], "generator-bound on a busy machine, or worse than a baseline"),
     (r"-w - \| tshark", [2], "tshark, which SIGINT ends in the middle of a block"),
+    (r"squall hosts show", [3], "the daemon has no live run with hosts"),
 ]
 # Values that depend on the day or the machine: expression, replacement.
 TODAY = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d")
@@ -590,7 +591,7 @@ class Runner:
             if re.search(r"\bsquall serve\b", text):
                 self.start_daemon(item.place, text)
                 continue
-            if self.daemon is None and re.search(r"^curl |\bsquall top\b", text):
+            if self.daemon is None and re.search(r"^curl |\bsquall (top|hosts show)\b", text):
                 self.start_daemon(f"{item.place} (its daemon)", DAEMON)
             self.command(item.place, text)
         self.end_daemon()

@@ -220,7 +220,8 @@ def flaps(peer):
 
 def a_restart_keeps_the_routes(folder, peer):
     """The peer keeps the routes while the daemon restarts; withdrawn ones stay withdrawn."""
-    steps = ((2.5, 'action = "withdraw"\ngroup = "more"', None), (3.0, 'action = "restart"', None))
+    # All routes are seen before the first step, although the sessions need some seconds.
+    steps = ((6.0, 'action = "withdraw"\ngroup = "more"', None), (7.0, 'action = "restart"', None))
     more = '[[router.group]]\nname = "more"\nroutes = "203.0.113.0/24"\n'
     text = HEAD + 'routes = ["198.51.100.0/26 x 3", "2001:db8:1::/48 x 2"]\n' + more
     text += tables(steps, slowness())
@@ -363,7 +364,13 @@ def attributes(folder, peer):
     )
     text = HEAD + 'med = 7\nprepend = 1\nroutes = "198.51.100.0/26"\n' + groups
     with peer.started(), running(folder, text, peer.environment) as (process, _):
-        wait("all", lambda: process.poll() is not None or len(peer.routes()) == 5)
+
+        def have_all():
+            if process.poll() is not None:
+                raise Failed("the run has ended before all routes were there")
+            return len(peer.routes()) == 5
+
+        wait("all", have_all)
 
         def of(prefix):
             text = peer.ask("show", "route", "for", prefix, "all")
@@ -391,7 +398,9 @@ def many_single_routes(folder, peer):
     with peer.started(), running(folder, text, peer.environment) as (process, routers):
 
         def have(number):
-            return process.poll() is not None or len(peer.routes()) == number
+            if process.poll() is not None:
+                raise Failed(f"{number} routes: the run has ended")
+            return len(peer.routes()) == number
 
         for number in (10_000, 5_000, 10_000):
             wait(f"{number} routes", lambda number=number: have(number))

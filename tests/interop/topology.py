@@ -128,8 +128,7 @@ def a_chain(path, **options):
         same("nodes", [node["name"] for node in lab.state["nodes"]], ["h1", "r1", "r2", "h2"])
         same("links", [link["up"] for link in lab.state["links"]], [True] * 3)
         for address in ["10.0.3.2", "2001:db8:3::2"]:
-            if not lab.pings("h1", address, 5):
-                raise Failed(f"no answer of {address}: {lab.status()}")
+            wait(f"answers of {address}", lambda at=address: lab.pings("h1", at, 5))
         # A cut link: the other end notices. Addresses of IPv6 and static routes come back with it.
         lab.link("r1:eth1", "down")
         wait("r2 has no carrier", lambda: lab.interface("r2:eth0")["state"] == "no carrier")
@@ -178,8 +177,7 @@ def two_ways(path, **options):
         lab.link(SHORT, "down")
         wait("OSPF uses the long way", lambda: way(lab) == LONG)
         before = lab.interface("r2:eth0")["rx_packets"]
-        if not lab.pings("h1", "10.0.4.2", PINGS):
-            raise Failed("no answers over the long way")
+        wait("answers over the long way", lambda: lab.pings("h1", "10.0.4.2", PINGS))
         same("packets on the cut way", lab.interface("r2:eth0")["rx_packets"] - before, 0)
 
 
@@ -200,7 +198,7 @@ def a_second_choice(text, folder):
     path = folder / "static.toml"
     path.write_text(text.replace("cost = 100\n", ""))
     with Lab(path) as lab:
-        same("way", way(lab), SHORT)
+        wait("r1 uses the short way", lambda: way(lab) == SHORT)
         # r4 has to change, too: its link to r2 is cut as well, at the end of r2.
         lab.link("r2:eth1", "down")
         lab.link("r2:eth0", "down")
@@ -212,7 +210,7 @@ def a_second_choice(text, folder):
 
 def subscribers(path):
     with Lab(path) as lab:
-        same("an answer of the server", lab.pings("subscriber", "10.0.2.2", 3), True)
+        wait("an answer of the server", lambda: lab.pings("subscriber", "10.0.2.2", 3))
         details = lab.inside("access", "ip", "-d", "-j", "link", "show", "dev", "br0").stdout
         bridge = json.loads(details)[0]["linkinfo"]["info_data"]
         same("snooping", (bridge["mcast_snooping"], bridge["mcast_querier"]), (1, 1))
@@ -304,7 +302,7 @@ def mistakes(folder):
         found = run(SQUALL, "lab", "up", name, "--topology", path, ok=(3,), env=environment).stderr
         if "cannot set up node r" not in found or "syntax error" not in found:
             raise Failed(found)
-        same("processes of a refused lab", holders(name), [])
+        wait("the processes of a refused lab end", lambda: not holders(name))
 
 
 def holders(name):

@@ -2458,9 +2458,10 @@ pub(crate) mod tests {
             let [[sent, came], [answered, asked]] = [counts[pair], counts[pair + 1]];
             assert!(sent > 0 && sent == asked && came == answered, "pair {pair}: {counts:?}");
             for port in [pair, pair + 1] {
-                let of = &latency["data"][format!("port-{port}")]["stats"];
-                assert_eq!(of["m_pkt_ok"], of["m_tx_pkt_ok"], "{latency}");
-                assert!(of["m_pkt_ok"].as_u64() > Some(0), "{latency}");
+                let of = |port: usize| &latency["data"][format!("port-{port}")]["stats"];
+                // A busy machine may end the two directions a frame apart.
+                assert_eq!(of(port)["m_pkt_ok"], of(port ^ 1)["m_tx_pkt_ok"], "{latency}");
+                assert!(of(port)["m_pkt_ok"].as_u64() > Some(0), "{latency}");
             }
         }
     }
