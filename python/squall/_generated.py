@@ -2664,7 +2664,7 @@ class AttackReport:
     unsent : dict of str to int
         Attacks of hosts that did not leave as a whole, by reason: ``no_host`` (no host had an
         address when the attack was due), ``address_lost`` (its host lost the address during the
-        attack).
+        attack), ``not_begun`` (the run ended before it was due).
     duration_s : float
         Planned time from the start of the run to the last frame of an attack.
     passage : PassageReport or None

@@ -104,6 +104,7 @@ impl OfHosts {
             let number = labels[0].attack - self.first;
             let Some(of) = used.get(&number) else {
                 // It was not due before the end of the run.
+                *outcome.unsent.entry("not_begun".into()).or_default() += 1;
                 labels.iter_mut().for_each(|label| (label.begin, label.end) = (NEVER, NEVER));
                 continue;
             };
@@ -180,6 +181,19 @@ mod tests {
     const CLIENTS: ReplayHosts = ReplayHosts { clients: Some(0), servers: None };
 
     #[test]
+    fn a_rule_of_both_directions_allows_a_host_only_together_with_the_other_end() {
+        let text =
+            "alert udp $HOME_NET any <> $EXTERNAL_NET 7 (msg:\"T\"; content:\"a\"; sid:1;)\n";
+        let rules = RuleSet::parse(text, &Variables::standard());
+        let mut attack = attack(Transport::Udp, b"a");
+        attack.ends.client = [10, 0, 0, 2].into();
+        attack.ends.server = [198, 18, 0, 1].into();
+        let allows = |client: [u8; 4]| attack.allows(&rules, Some(client.into()), None);
+        assert!(allows([10, 0, 0, 9]));
+        assert!(!allows([192, 0, 2, 1]), "both ends are outside");
+    }
+
+    #[test]
     fn an_attack_with_the_address_of_its_host_elsewhere_is_recognized() {
         let (rules, settings) = (rules(), wire::Settings::default());
         let fits = |attack: &suite::Attack, settings: &wire::Settings| {
@@ -231,7 +245,9 @@ mod tests {
         assert_eq!(outcome.unseen, 1, "a host of HOME_NET is not outside");
         assert_eq!(
             outcome.unsent,
-            [("address_lost".to_owned(), 1), ("no_host".to_owned(), 1)].into()
+            [("address_lost", 1), ("no_host", 1), ("not_begun", 1)]
+                .map(|(why, n)| (why.to_owned(), n))
+                .into()
         );
         let seen =
             |i: usize| (labels[i].source.to_string(), labels[i].alerts, labels[i].begin == NEVER);

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use regex::Regex;
-use squall_rules::{Addresses, Direction, EngineVersion, Numbers, Rule, RuleSet};
+use squall_rules::{Direction, EngineVersion, Numbers, Rule, RuleSet};
 use squall_units::{Nanos, mix};
 
 use crate::{
@@ -338,15 +338,15 @@ impl Attack {
     /// Whether the rule, and those played before it, allow other addresses of the client and of the
     /// server. `None`: that end keeps its address.
     pub fn allows(&self, rules: &RuleSet, client: Option<IpAddr>, server: Option<IpAddr>) -> bool {
-        let has = |set: &Addresses, address: Option<IpAddr>| {
-            address.is_none_or(|address| set.contains(address))
-        };
+        // An end that keeps its address has it in both directions of a rule, too.
+        let client = client.unwrap_or(self.ends.client);
+        let server = server.unwrap_or(self.ends.server);
         self.setters.iter().chain([&self.rule]).map(|&rule| &rules.rules[rule]).all(|rule| {
             let (clients, servers) = sides(rule);
             let (clients, servers) = (&clients.addresses, &servers.addresses);
             let is_either = rule.header.direction != Direction::To;
-            has(clients, client) && has(servers, server)
-                || is_either && has(servers, client) && has(clients, server)
+            clients.contains(client) && servers.contains(server)
+                || is_either && servers.contains(client) && clients.contains(server)
         })
     }
 

@@ -26,8 +26,8 @@ Examples:
   squall routers rip -i eth1 --address 10.0.0.1/24 --routes 198.51.100.0/24
   squall routers bird -i eth1 --address 10.0.0.1/24 --config bird.conf
 
-Profiles have the same routers as [[router]], several protocols in one of them, and streams, flows \
-                        and hosts beside them.
+Profiles have the same routers as [[router]], several protocols in one of them, with streams, \
+                        flows and hosts in the same run.
 
 Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment, 4 NOT VALID \
                         (unless --allow-invalid), 129, 130, 143 interrupted before its end by \

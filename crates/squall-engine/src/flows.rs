@@ -396,6 +396,10 @@ impl Source for Player {
             moved |= begun > 0;
             let lag = port.lag;
             moved |= port.out.turn((now, lag), &mut port.side, turn);
+            // Without a port, flows cannot end, and hosts of other ports would wait for them.
+            if port.clients && port.out.counters.error.is_some() {
+                port.side.release_hosts();
+            }
         }
         self.check_servers(turn.watch);
         let without_hosts = self.ports.iter().filter(|port| !port.side.uses_hosts()).count();

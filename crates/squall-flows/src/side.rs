@@ -997,6 +997,11 @@ impl Side {
         self.host_use.set(open && since.is_none_or(|since| now < since + self.drain));
     }
 
+    /// Lets hosts give their addresses back, although flows of the side may be open.
+    pub fn release_hosts(&mut self) {
+        self.host_use.set(false);
+    }
+
     /// Whether hosts keep their addresses for flows of the side.
     pub fn uses_hosts(&self) -> bool {
         !self.host_use.ended && !self.host_use.tables.is_empty()
@@ -1778,6 +1783,13 @@ impl HostServers {
     /// The address of the next host in turn that has one.
     fn next(&mut self) -> Option<IpAddr> {
         let host = self.table.next(&mut self.at)?;
+        // A server may give another address with each lease, so lost ones are dropped.
+        if self.known.len() > 2 * self.table.hosts() {
+            let table = &self.table;
+            self.known.retain(|address, number| {
+                table.get(*number).is_some_and(|host| host.address == *address)
+            });
+        }
         self.known.insert(host.address, host.number);
         Some(host.address)
     }

@@ -239,7 +239,6 @@ impl HostTable {
         let Some(entry) = self.hosts.get(number as usize) else { return };
         let known = entry.address.load(Relaxed);
         let same = self.get(number).is_none_or(|host| host.address == address);
-        self.losses.fetch_add(u64::from(!same), Release);
         entry.address.store(0, Relaxed);
         // Released after the address is 0, so that no reader takes the old address with the new
         // next hop, or one half of the new address.
@@ -258,6 +257,8 @@ impl HostTable {
         let changes = entry.changes.load(Relaxed).wrapping_add(1);
         entry.changes.store(changes, Relaxed);
         entry.address.store(u64::from(word) << 32 | u64::from(changes), Release);
+        // After the change: a reader looks for lost addresses once for each count.
+        self.losses.fetch_add(u64::from(!same), Release);
         if known == 0 {
             let bound = self.bound.load(Relaxed);
             self.order[bound as usize].store(number, Relaxed);

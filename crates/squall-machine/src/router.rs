@@ -145,7 +145,7 @@ impl Router {
     /// The daemon has ended.
     pub fn order(&self, order: RouterOrder, duration: Option<Nanos>) -> io::Result<()> {
         self.messages
-            .send(Message::Order(order, duration))
+            .send(Message::Order(order, duration, squall_port::monotonic()))
             .map_err(|_| io::Error::other("its daemon has ended"))
     }
 

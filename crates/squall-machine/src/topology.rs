@@ -163,6 +163,8 @@ fn node(topology: &Topology, number: usize, node: &LabNode) -> Node {
             bps: link.rate?.value() as u64,
             discipline: link.queue.clone().unwrap_or_else(|| "pfifo".into()),
             limit: link.limit,
+            // With a VLAN tag.
+            frame: link.mtu + 18,
         };
         Some((end.interface.clone(), shaper))
     });
@@ -498,6 +500,7 @@ link = [
             (r1.shapers[0].1.bps, r1.shapers[0].1.discipline.as_str()),
             (10_000_000, "pfifo")
         );
+        assert_eq!(r1.shapers[0].1.frame, 1518);
         let Some(NodeProgram::Bird { configuration }) = &r2.program else { panic!() };
         for part in [
             "router id 10.0.12.2;",

@@ -1,8 +1,8 @@
 //! The routes that a router announces, from ranges, random tables and files.
 
-use std::io::Read;
+use std::{collections::HashSet, io::Read};
 
-use squall_profile::{ErrorCollector, HostAddress, MAX_FILE_SIZE, Profile, Router, Routes};
+use squall_profile::{ErrorCollector, HostAddress, HostIpv6, Profile, Router, Routes};
 use squall_report::render::human;
 use squall_router::{Prefix, Prefixes, RouteRange, mrt, tables};
 
@@ -26,6 +26,9 @@ impl<'a> RouteTables<'a> {
         }
         for group in &profile.hosts {
             if let HostAddress::Static { first, prefix } = group.ipv4 {
+                networks.push(Prefix::of(first.into(), prefix));
+            }
+            if let Some(HostIpv6::Static { first, prefix }) = group.ipv6 {
                 networks.push(Prefix::of(first.into(), prefix));
             }
         }
@@ -86,11 +89,13 @@ impl<'a> RouteTables<'a> {
                 (path, routes.prefixes, Some(note))
             }
             Routes::File { path } => {
-                let mut text = String::new();
-                let read = self.open(path)?.take(MAX_FILE_SIZE).read_to_string(&mut text);
-                read.map_err(|error| (format!("cannot read {path:?}: {error}"), PATH))?;
+                let text = squall_profile::read_open(self.open(path)?)
+                    .map_err(|error| (format!("cannot read {path:?}: {error}"), PATH))?;
                 let list = tables::from_text(&text);
-                (path, list.map_err(|error| (format!("{path:?}: {error}"), LINES))?, None)
+                let mut list = list.map_err(|error| (format!("{path:?}: {error}"), LINES))?;
+                let mut seen = HashSet::new();
+                list.retain(|prefix| seen.insert(*prefix));
+                (path, list, None)
             }
         };
         if list.is_empty() {

@@ -152,7 +152,12 @@ impl Record<'_> {
             replays: self.replays(),
             flows: counted.load.clone(),
             hosts: counted.hosts.clone(),
-            routers: routers::report(plan, &counted.routers, &self.daemons),
+            routers: routers::report(
+                plan,
+                &counted.routers,
+                &self.daemons,
+                end.filter(|end| !is_stopped(end.by)).map(|_| self.duration),
+            ),
             attacks: end.map(|end| end.attacks.clone()).unwrap_or_default(),
             workers: counted.workers.clone(),
             received_flows: context.flows.as_ref().map(received),

@@ -4,19 +4,26 @@ use std::collections::BTreeMap;
 
 use squall_engine::RouterStats;
 use squall_plan::Plan;
-use squall_report::report::routers::{
-    ExpectedRoutesReport, RouterGroupReport, RouterProtocolReport, RouterReport, RouterStepReport,
+use squall_report::{
+    render::human,
+    report::routers::{
+        ExpectedRoutesReport, RouterGroupReport, RouterProtocolReport, RouterReport,
+        RouterStepReport,
+    },
 };
 use squall_router::{DaemonState, GroupCount, ProtocolState, RouteGroup, StepState};
+use squall_units::Nanos;
 
 /// Lateness of a step that is worth a note, seconds.
 const LATE_S: f64 = 0.1;
 
 /// One entry for each router on ports of this node. `daemons` have the numbers of their routers.
+/// `ended`: the length of the run, if it has ended and was not stopped.
 pub(crate) fn report(
     plan: &Plan,
     links: &[RouterStats],
     daemons: &[(usize, DaemonState)],
+    ended: Option<Nanos>,
 ) -> Vec<RouterReport> {
     let mut all: Vec<_> = links.iter().collect();
     all.sort_by_key(|link| link.router);
@@ -34,12 +41,17 @@ pub(crate) fn report(
             let protocols = state(link.router).map_or(&[][..], |state| &state.protocols);
             compared((&other.name, group), announced, protocols)
         });
-        RouterReport { expected, ..one(plan, link, state(link.router)) }
+        RouterReport { expected, ..one(plan, link, state(link.router), ended) }
     };
     all.into_iter().map(of).collect()
 }
 
-fn one(plan: &Plan, link: &RouterStats, state: Option<&DaemonState>) -> RouterReport {
+fn one(
+    plan: &Plan,
+    link: &RouterStats,
+    state: Option<&DaemonState>,
+    ended: Option<Nanos>,
+) -> RouterReport {
     let router = &plan.routers[link.router];
     let protocol = |of: &ProtocolState, state: &DaemonState| RouterProtocolReport {
         name: of.name.clone(),
@@ -71,7 +83,10 @@ fn one(plan: &Plan, link: &RouterStats, state: Option<&DaemonState>) -> RouterRe
         protocols: protocols.collect(),
         downs: state.map_or(0, |state| state.downs),
         groups: state.into_iter().flat_map(|state| state.groups.iter().map(group)).collect(),
-        steps: state.into_iter().flat_map(|state| state.steps.iter().map(step)).collect(),
+        steps: state
+            .into_iter()
+            .flat_map(|state| state.steps.iter().map(step).chain(missed(state, ended)))
+            .collect(),
         more_steps: state.map_or(0, |state| state.all_steps - state.steps.len() as u64),
         expected: None,
         failed: failed.or_else(|| link.error.clone()),
@@ -133,6 +148,15 @@ fn step(of: &StepState) -> RouterStepReport {
     }
 }
 
+/// The earliest step that was due, but not carried out when the run ended, as one that failed.
+fn missed(state: &DaemonState, ended: Option<Nanos>) -> Option<RouterStepReport> {
+    let ended = ended?.as_secs_f64();
+    let due = state.next_step.clone().filter(|due| due.at.as_secs_f64() + LATE_S < ended)?;
+    let error = Some("it was not carried out before the end of the run".to_owned());
+    let begun = due.at;
+    Some(step(&StepState { due, begun, acknowledged: None, routes: 0, sent: None, error }))
+}
+
 /// A note for each router whose steps were late.
 pub(crate) fn notes(plan: &Plan, daemons: &[(usize, DaemonState)]) -> Vec<String> {
     let late = |state: &DaemonState| {
@@ -145,7 +169,8 @@ pub(crate) fn notes(plan: &Plan, daemons: &[(usize, DaemonState)]) -> Vec<String
         let (steps, most) = late(state);
         let name = &plan.routers[*number].name;
         (steps > 0).then(|| {
-            format!("router {name:?}: {steps} steps were late, by up to {:.0} ms", most * 1e3)
+            let steps = human::counted(steps as u64, "step");
+            format!("router {name:?}: {steps} late, by up to {:.0} ms", most * 1e3)
         })
     };
     daemons.iter().filter_map(note).collect()
@@ -154,7 +179,6 @@ pub(crate) fn notes(plan: &Plan, daemons: &[(usize, DaemonState)]) -> Vec<String
 #[cfg(test)]
 mod tests {
     use squall_router::{Due, GroupAttributes, GroupPart, Prefixes, RouteRange, RouterOrder};
-    use squall_units::Nanos;
 
     use super::*;
 
@@ -194,6 +218,21 @@ mod tests {
         let found = compared(("r2", None), 10, &protocols);
         assert_eq!((found.missing, found.extra), (0, 1));
         assert_eq!(compared(("r2", None), 10, &[]).missing, 10);
+    }
+
+    #[test]
+    fn a_step_that_was_not_carried_out_has_failed() {
+        let seconds = |seconds: f64| Nanos((seconds * 1e9) as u64);
+        let due =
+            Due { at: seconds(5.0), order: RouterOrder::Talk, duration: None, is_live: false };
+        let state = DaemonState { next_step: Some(due), ..DaemonState::default() };
+        let step = missed(&state, Some(seconds(6.0))).expect("it was due");
+        assert!(step.error.is_some_and(|why| why.contains("not carried out")));
+        assert_eq!((step.due_s, step.acknowledged_s), (5.0, None));
+        // Not due yet, a run that goes on or was stopped, and no step.
+        assert_eq!(missed(&state, Some(seconds(5.05))), None);
+        assert_eq!(missed(&state, None), None);
+        assert_eq!(missed(&DaemonState::default(), Some(seconds(6.0))), None);
     }
 
     #[test]

@@ -49,14 +49,23 @@ impl Record<'_> {
             departure_error_ns: distribution(&t.departure_error),
             rx: (known && listening && self.is_known(i)).then(|| {
                 let routes = self.routes(i).map(|routes| Box::new(routes.report(plan)));
-                StreamRx { routes, ..self.received(i) }
+                let mut rx = StreamRx { routes, ..self.received(i) };
+                // Some routes may move to another port while others stay. The ports then have the
+                // stream's frames neither all nor in turn, but each route's are.
+                let lost = rx.routes.as_ref().map_or(rx.lost, |routes| routes.lost);
+                if rx.ports.len() > 1 && lost < rx.lost && !plan.has_other_nodes() {
+                    rx.lost = lost;
+                    rx.loss_ratio =
+                        if t.packets > 0 { lost as f64 / t.packets as f64 } else { 0.0 };
+                }
+                rx
             }),
         }
     }
 
     /// Whether this node knows all arrivals of a stream. If other nodes have ports, a stream sent
     /// here may arrive there.
-    fn is_known(&self, i: usize) -> bool {
+    pub(crate) fn is_known(&self, i: usize) -> bool {
         let plan = self.plan;
         let from_here = |s: &PlanStream| s.division != StreamDivision::Elsewhere;
         !plan.has_other_nodes()

@@ -19,7 +19,7 @@ use crate::report::{
     Asked, CaptureReport, Contention, Cpu, Distribution, EndedBy, Host, KnownBy, PartReport,
     Patterns, ReasonCode, ReceivedFlowsReport, ReceivedSourceReport, ReceiverRx, ReplayEdits,
     ReplayFlows, ReplayRead, ReplayReport, ReplayShare, Report, RestReport, StreamReport, StreamRx,
-    Verdict, VerdictStatus, attack::AttackReport, routes::RoutesReport,
+    Verdict, VerdictStatus, attack::AttackReport,
 };
 
 /// Why reports cannot be merged.
@@ -55,6 +55,7 @@ pub fn whole(mut parts: Vec<(String, Report)>) -> Result<Report, MergeError> {
     let nodes = if several { Nodes::part(&mut parts) } else { Nodes::default() };
     let (doubles, seeds) = (doubles(&parts), differ(&parts, |report| report.seed));
     let filters = differ(&parts, |report| report.filter.clone());
+    let shared = drop_shared_routes(&mut parts);
     parts.iter_mut().for_each(|(name, report)| {
         doubles.rename(name, report);
         if several {
@@ -69,6 +70,7 @@ pub fn whole(mut parts: Vec<(String, Report)>) -> Result<Report, MergeError> {
     let mut note = |is: bool, text: &str| all.notes.extend(is.then(|| text.to_owned()));
     note(seeds, "the parts had different seeds: together they are not what one run would send");
     note(filters, "the parts received by different filters");
+    note(shared, "no routes of streams that several parts received: they lack each other's frames");
     note(series.is_none(), "no time series: the parts sampled at different intervals");
     if filters {
         all.filter = None;
@@ -88,6 +90,26 @@ pub fn whole(mut parts: Vec<(String, Report)>) -> Result<Report, MergeError> {
         lacks(format!("the node of port {port} ({address})"));
     }
     Ok(all)
+}
+
+/// Removes the routes of streams that several reports have: lost frames of one receiver may have
+/// arrived at another, and reports have no lanes. Returns whether there were any.
+fn drop_shared_routes(parts: &mut [(String, Report)]) -> bool {
+    let mut found = BTreeMap::<String, u32>::new();
+    for stream in parts.iter().flat_map(|(_, report)| &report.streams) {
+        if stream.rx.as_ref().is_some_and(|rx| rx.routes.is_some()) {
+            *found.entry(stream.name.clone()).or_default() += 1;
+        }
+    }
+    found.retain(|_, reports| *reports > 1);
+    for stream in parts.iter_mut().flat_map(|(_, report)| &mut report.streams) {
+        if found.contains_key(&stream.name)
+            && let Some(rx) = &mut stream.rx
+        {
+            rx.routes = None;
+        }
+    }
+    !found.is_empty()
 }
 
 impl Report {
@@ -346,6 +368,11 @@ impl Merge for StreamReport {
                 rx.lost = rx.receivers.iter().map(|one| one.lost).min().unwrap_or(0);
             }
             rx.loss_ratio = ratio(rx.lost, sent);
+            // The receiver's node does not know which routes lost the frames after the last one
+            // that arrived.
+            if rx.routes.as_ref().is_some_and(|routes| routes.sent < sent) {
+                rx.routes = None;
+            }
         }
     }
 }
@@ -354,7 +381,7 @@ impl Merge for StreamRx {
     fn merge(&mut self, other: &Self) {
         let received = self.packets > 0;
         self.merge_arrived(other);
-        self.routes = RoutesReport::merged(self.routes.take(), other.routes.as_deref());
+        self.routes = self.routes.take().or_else(|| other.routes.clone());
         if other.known_by == KnownBy::Mark {
             self.known_by = KnownBy::Mark;
         }

@@ -112,6 +112,8 @@ pub struct DaemonState {
     /// Steps and orders that were carried out, up to [`MOST_STEPS`] of them, and the number of all.
     pub steps: Vec<StepState>,
     pub all_steps: u64,
+    /// The earliest step that is not carried out yet.
+    pub next_step: Option<Due>,
     /// The groups of routes, in the order of the settings.
     pub groups: Vec<GroupCount>,
     /// Names of protocols whose sessions may end by a step: that is not counted in `downs`.
@@ -160,7 +162,9 @@ impl DaemonState {
     /// Adds a step, and returns its number; `None`: there are too many already.
     pub fn add_step(&mut self, step: StepState) -> Option<usize> {
         self.all_steps += 1;
-        (self.steps.len() < MOST_STEPS).then(|| {
+        // Steps that failed make the run NOT VALID, so a full record still takes some of them.
+        let most = if step.error.is_some() { 2 * MOST_STEPS } else { MOST_STEPS };
+        (self.steps.len() < most).then(|| {
             self.steps.push(step);
             self.steps.len() - 1
         })

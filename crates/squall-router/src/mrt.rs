@@ -95,7 +95,9 @@ pub fn read(
         }
         let malformed = || records.malformed();
         match (records.subtype, &mut table) {
-            (PEER_INDEX_TABLE, _) => {
+            // Another table, as in files that were put together, belongs to another dump.
+            (PEER_INDEX_TABLE, Some(_)) => break,
+            (PEER_INDEX_TABLE, None) => {
                 let peers = peers(&records.body).ok_or_else(malformed)?;
                 table = Some(Table::new(peers, peer));
             }
@@ -244,9 +246,17 @@ impl Table {
         let index = match self.peer {
             Some(peer) => peer,
             None => {
-                let count = |peer: &u16| routes.clone().filter(|&n| self.has(n, *peer)).count();
+                let mut counts = vec![0u32; self.words() * 64];
+                for (at, &word) in self.bits.iter().enumerate() {
+                    let mut rest = word;
+                    while rest != 0 {
+                        counts[at % self.words() * 64 + rest.trailing_zeros() as usize] += 1;
+                        rest &= rest - 1;
+                    }
+                }
                 // If several peers have the same number of routes, the first one is taken.
-                (0..self.peers.len() as u16).rev().max_by_key(count).unwrap_or(0)
+                let most = |peer: &u16| counts[usize::from(*peer)];
+                (0..self.peers.len() as u16).rev().max_by_key(most).unwrap_or(0)
             }
         };
         let wanted: Vec<bool> = routes.map(|route| self.has(route, index)).collect();

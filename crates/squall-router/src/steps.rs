@@ -149,6 +149,11 @@ impl Schedule {
         self.0.iter().map(|waiting| waiting.due.at).min()
     }
 
+    /// The earliest step.
+    pub fn first(&self) -> Option<&Due> {
+        self.0.iter().map(|waiting| &waiting.due).min_by_key(|due| due.at)
+    }
+
     /// The earliest step, if it is due at `now`. Steps of the same time come in the order of the
     /// profile.
     pub fn take(&mut self, now: Nanos) -> Option<Due> {
@@ -158,7 +163,7 @@ impl Schedule {
         match first.every.filter(|_| first.left != Some(0)) {
             None => _ = self.0.remove(number),
             Some(every) => {
-                first.due.at = first.due.at + every;
+                first.due.at = later(first.due.at, every);
                 first.left = first.left.map(|left| left - 1);
             }
         }
@@ -173,7 +178,7 @@ impl Schedule {
     /// Adds the reverse of a step that has changed `routes` routes, if it has one and a duration.
     pub fn reverse(&mut self, of: &Due, routes: u64) {
         if let (Some(duration), Some(order)) = (of.duration, of.order.reverse(routes)) {
-            let at = of.at + duration;
+            let at = later(of.at, duration);
             self.once(Due { at, order, duration: None, is_live: of.is_live });
         }
     }
@@ -181,6 +186,11 @@ impl Schedule {
     fn once(&mut self, due: Due) {
         self.0.push(Waiting { due, every: None, left: Some(0) });
     }
+}
+
+/// A time after `at`, at most the last one that there is.
+fn later(at: Nanos, after: Nanos) -> Nanos {
+    Nanos(at.0.saturating_add(after.0))
 }
 
 /// A call to a daemon or to what surrounds it.
@@ -243,6 +253,9 @@ impl fmt::Display for OrderError {
                 "group {group:?} can be withdrawn and announced only as a whole\n  try \
                  single = true in its table, or no count"
             ),
+            Self::UnknownNeighbor { address, known } if known.is_empty() => {
+                write!(f, "there is no neighbor {address}: the router has none")
+            }
             Self::UnknownNeighbor { address, known } => {
                 write!(f, "there is no neighbor {address}\n  known: {}", known.join(", "))
             }
@@ -395,7 +408,6 @@ impl Steered {
                 }
             }
             RouterOrder::Refresh { neighbor } => {
-                // Only BGP has a message for it.
                 let is_bgp = |name: &String| match &settings.configuration {
                     Some(_) => protocols.iter().any(|one| one.name == *name && one.kind == "BGP"),
                     None => name.starts_with("bgp"),
@@ -469,6 +481,16 @@ impl Steered {
             Some(flapping.next.min(back))
         };
         self.groups.iter().filter_map(GroupState::single).filter_map(next).min()
+    }
+
+    /// No route flaps any more.
+    pub fn end_flaps(&mut self) {
+        for group in &mut self.groups {
+            if let GroupState::Single(Singles { flapping: Some(flapping), .. }) = group {
+                flapping.next = Nanos(u64::MAX);
+                flapping.back.clear();
+            }
+        }
     }
 
     /// Lines for `ip -batch` for the flaps that are due at `now`.
@@ -555,11 +577,11 @@ impl Singles {
             if let Some(route) = found {
                 self.flapped[route] = true;
                 self.move_route(route, true, lines);
-                flapping.back.push_back((flapping.next + flapping.flap.down, route));
+                flapping.back.push_back((later(flapping.next, flapping.flap.down), route));
                 flapping.route = (route + 1) % len;
                 flapping.count += 1;
             }
-            flapping.next = flapping.next + Nanos(flapping.flap.gap.0.max(1));
+            flapping.next = later(flapping.next, Nanos(flapping.flap.gap.0.max(1)));
         }
         self.flapping = Some(flapping);
     }
@@ -620,6 +642,8 @@ pub fn check(settings: &RouterSettings, order: &RouterOrder) -> Result<(), Order
         }
         RouterOrder::Restart if own => Err(OrderError::OwnConfiguration { action: order.action() }),
         _ if own => Ok(()),
+        // Only BGP has a message for it.
+        RouterOrder::Refresh { .. } if settings.bgp.is_none() => Err(OrderError::NoSessions),
         RouterOrder::Down { neighbor, .. }
         | RouterOrder::Up { neighbor }
         | RouterOrder::Refresh { neighbor } => sessions(settings, &[], *neighbor).map(|_| ()),
@@ -635,7 +659,11 @@ fn sessions(
 ) -> Result<Vec<String>, OrderError> {
     let found = if settings.configuration.is_some() {
         let is_meant = |one: &&ProtocolState| match neighbor {
-            Some(address) => one.neighbor.parse::<IpAddr>() == Ok(address),
+            // With an interface, BIRD shows fe80::2%eth0.
+            Some(address) => {
+                let text = one.neighbor.split('%').next().unwrap_or_default();
+                text.parse::<IpAddr>() == Ok(address)
+            }
             None => one.kind != "BFD",
         };
         protocols.iter().filter(is_meant).map(|one| one.name.clone()).collect::<Vec<_>>()

@@ -113,7 +113,9 @@ pub fn random(
     for (length, share) in shares {
         let all = space.prefixes(length);
         let key = mix(seed, length.into());
-        let of_length = (0..all)
+        // A network of the profile may have nearly all of 2^44 prefixes. All of IPv4 are tried.
+        let tries = if is_ipv6 { all.min((1 << 20) + 64 * share) } else { all };
+        let of_length = (0..tries)
             .map(|k| space.prefix(shuffled(k, all, key), length))
             .filter(|prefix| !left_out.iter().any(|other| prefix.overlaps(*other)));
         let before = prefixes.len() as u64;
@@ -220,6 +222,12 @@ mod tests {
         };
         assert!(table.iter().all(|prefix| (16..224).contains(&first(prefix))));
         assert!(table.is_sorted());
+    }
+
+    #[test]
+    fn a_space_without_free_prefixes_is_given_up() {
+        let used = [prefix("2000::/3")];
+        assert_eq!(random(1, true, 5, &used), Err(TableError::TooMany(48)));
     }
 
     #[test]

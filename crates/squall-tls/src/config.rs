@@ -102,8 +102,8 @@ fn chosen<T: Copy>(
     names.iter().map(one).collect()
 }
 
-/// A name without what differs between IANA, OpenSSL and NIST: `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`
-/// and `ECDHE-RSA-AES128-GCM-SHA256`, `secp256r1` and `P-256`.
+/// A name without what differs between IANA, OpenSSL and NIST:
+/// `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256` and `ECDHE-RSA-AES128-GCM-SHA256`, `secp256r1` and `P-256`.
 fn plain(name: &str) -> String {
     let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     let name = name.to_ascii_lowercase().replace("with", "");

@@ -2,9 +2,9 @@
 
 use std::{
     fmt::Write as _,
-    fs::{File, OpenOptions},
+    fs::{File, OpenOptions, Permissions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::Path,
     sync::{Mutex, OnceLock, PoisonError},
 };
@@ -25,6 +25,10 @@ impl KeyLogFile {
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        // The mode above is that of a new file. A device or a pipe keeps its own.
+        if file.metadata()?.is_file() {
+            file.set_permissions(Permissions::from_mode(0o600))?;
+        }
         Ok(Self { file: Mutex::new(file), failure: OnceLock::new() })
     }
 
@@ -62,6 +66,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("squall-key-log-{}", std::process::id()));
         std::fs::write(&path, "of an earlier run").unwrap();
         let log = KeyLogFile::create(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         log.log("CLIENT_RANDOM", &[0x01, 0xab], &[0xff]);
         log.log("EXPORTER_SECRET", &[0], &[1, 2]);
         let text = std::fs::read_to_string(&path).unwrap();

@@ -1652,7 +1652,7 @@ impl Run {
             failed: self.failed,
             notes,
         };
-        let record = Record {
+        let mut record = Record {
             context: &self.context,
             plan: &plan,
             counted,
@@ -1670,7 +1670,10 @@ impl Run {
             (&self.session.options.routes_csv, self.session.routes_csv.as_deref())
         {
             let written = record.write_routes(io::BufWriter::new(file));
-            written.map_err(|error| Cannot::write(path, &error))?;
+            // The report of the run is worth more than the file.
+            if let (Err(error), Some(end)) = (written, &mut record.end) {
+                end.notes.push(format!("routes are missing in {}: {error}", path.display()));
+            }
         }
         Ok((record.report(self.series.points), totals))
     }

@@ -2264,7 +2264,8 @@ export interface AttackReport {
   octets: number;
   /**
    * Attacks of hosts that did not leave as a whole, by reason: `no_host` (no host had an address
-   * when the attack was due), `address_lost` (its host lost the address during the attack).
+   * when the attack was due), `address_lost` (its host lost the address during the attack),
+   * `not_begun` (the run ended before it was due).
    */
   unsent: Record<string, number>;
   /** Planned time from the start of the run to the last frame of an attack. */

@@ -17,7 +17,8 @@ use std::{
 use squall_port::monotonic;
 use squall_port_linux::{child, control::ControlSocket, lab::find_program};
 use squall_router::{
-    DaemonCall, Due, RouterOrder, RouterSettings, Schedule, Steered, Step, StepState, bird,
+    DaemonCall, Due, GroupPart, RouterOrder, RouterSettings, Schedule, Steered, Step, StepState,
+    bird,
 };
 use squall_units::Nanos;
 
@@ -39,8 +40,8 @@ const KERNEL: &str = "show protocols all \"kernel*\"\n";
 pub enum Message {
     /// The start of the run, by the clock of [`monotonic`].
     Begin(Nanos),
-    /// An order, and the time after which its reverse follows.
-    Order(RouterOrder, Option<Nanos>),
+    /// An order, the time after which its reverse follows, and the time of the order.
+    Order(RouterOrder, Option<Nanos>, Nanos),
     Stop,
 }
 
@@ -62,7 +63,10 @@ impl Steering {
         shared: Arc<Shared>,
     ) -> Self {
         let schedule = Schedule::new(steps);
-        shared.state().groups = steered.counts(&settings);
+        let mut state = shared.state();
+        state.groups = steered.counts(&settings);
+        state.next_step = schedule.first().cloned();
+        drop(state);
         Self { settings, steered, schedule, messages, shared, start: None }
     }
 
@@ -82,8 +86,9 @@ impl Steering {
             let wait = self.wait(&hands);
             match self.messages.recv_timeout(wait) {
                 Ok(Message::Begin(at)) => self.start = Some(at),
-                Ok(Message::Order(order, duration)) => {
-                    let at = self.now().unwrap_or_default();
+                Ok(Message::Order(order, duration, at)) => {
+                    // It is late if the thread was busy with another one.
+                    let at = self.start.map_or(Nanos::ZERO, |start| at.saturating_sub(start));
                     self.schedule.order(at, order, duration);
                 }
                 Ok(Message::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
@@ -91,13 +96,26 @@ impl Steering {
             }
             let (Some(start), Some(now)) = (self.start, self.now()) else { continue };
             hands.note_frames(start);
-            while let Some(due) = self.schedule.take(now) {
+            while !self.shared.is_over()
+                && let Some(due) = self.schedule.take(now)
+            {
                 self.carry_out(due, start, &mut hands);
             }
             let lines = self.steered.flap(now);
-            if !lines.is_empty() {
-                // A failure is noticed when a step is confirmed, and ends the flaps only.
-                let _ = hands.kernel(&lines);
+            if !lines.is_empty()
+                && let Err(error) = hands.kernel(&lines)
+                && !self.shared.is_over()
+            {
+                self.steered.end_flaps();
+                let order = RouterOrder::Withdraw(GroupPart::default());
+                self.shared.state().add_step(StepState {
+                    due: Due { at: now, order, duration: None, is_live: false },
+                    begun: now,
+                    acknowledged: None,
+                    routes: 0,
+                    sent: None,
+                    error: Some(format!("routes no longer flap: {error}")),
+                });
             }
             if counted.elapsed() >= LOOK && self.steered.next_flap().is_some() {
                 counted = Instant::now();
@@ -122,8 +140,21 @@ impl Steering {
 
     fn carry_out(&mut self, due: Due, start: Nanos, hands: &mut Hands<'_>) {
         let begun = monotonic();
+        // The gate keeps the frames of one step.
+        hands.note_frames(start);
         self.shared.gate.watch(begun);
-        let protocols = self.shared.state().protocols.clone();
+        let mut state = self.shared.state();
+        state.next_step = Some(due.clone());
+        let mut protocols = state.protocols.clone();
+        drop(state);
+        // Only the daemon knows the sessions of a configuration of the user's own, and the other
+        // thread may not have asked it yet.
+        if protocols.is_empty()
+            && self.settings.configuration.is_some()
+            && let Ok(reply) = hands.ask(bird::SHOW)
+        {
+            protocols = bird::protocols(&reply);
+        }
         let mut step = StepState {
             begun: Nanos(begun.0.saturating_sub(start.0)),
             acknowledged: None,
@@ -151,6 +182,7 @@ impl Steering {
         }
         let mut state = self.shared.state();
         state.groups = self.steered.counts(&self.settings);
+        state.next_step = self.schedule.first().cloned();
         let number = state.add_step(step);
         drop(state);
         hands.watched = number;
@@ -240,11 +272,19 @@ impl Hands<'_> {
     }
 
     fn kernel(&mut self, lines: &str) -> io::Result<()> {
-        match &mut self.ip {
-            Some(Ok(ip)) => ip.input.write_all(lines.as_bytes()).and_then(|()| ip.input.flush()),
-            Some(Err(error)) => Err(io::Error::new(error.kind(), format!("ip: {error}"))),
-            None => Err(io::Error::other("ip is not running")),
+        let ip = match &mut self.ip {
+            Some(Ok(ip)) => ip,
+            Some(Err(error)) => return Err(io::Error::new(error.kind(), format!("ip: {error}"))),
+            None => return Err(io::Error::other("ip is not running")),
+        };
+        // Millions of routes take minutes, and the end of a run does not wait for them.
+        for part in lines.as_bytes().chunks(1 << 16) {
+            if self.shared.is_over() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            ip.input.write_all(part)?;
         }
+        ip.input.flush()
     }
 
     /// Ends the daemon without a goodbye to its neighbors, where these agreed to that. The other

@@ -26,6 +26,9 @@ pub struct LacpMember {
 #[derive(Default)]
 struct State {
     port: LacpPort,
+    is_wanted: bool,
+    has_no_link: bool,
+    /// It is wanted, and has a link.
     is_enabled: bool,
     counters: LacpCounters,
     /// Frames that the thread of the interface has to send.
@@ -96,15 +99,28 @@ impl LacpMember {
 
     /// Enables or disables the port. A disabled one sends nothing, so that its partner finds out by
     /// its timeout.
-    pub fn enable(&self, now: Nanos, is_enabled: bool) {
+    pub fn enable(&self, now: Nanos, is_wanted: bool) {
         let mut state = lock(&self.state);
+        state.is_wanted = is_wanted;
+        self.apply(now, &mut state);
+    }
+
+    /// Without a link, the port is disabled at once (IEEE 802.1AX-2014 section 6.4.12).
+    pub fn set_link(&self, now: Nanos, up: bool) {
+        let mut state = lock(&self.state);
+        state.has_no_link = !up;
+        self.apply(now, &mut state);
+    }
+
+    fn apply(&self, now: Nanos, state: &mut State) {
+        let is_enabled = state.is_wanted && !state.has_no_link;
         if state.is_enabled == is_enabled {
             return;
         }
         state.is_enabled = is_enabled;
         if is_enabled {
             let step = state.port.start(now, &self.settings);
-            self.send(&mut state, step);
+            self.send(state, step);
         } else {
             state.port.stop();
             state.frames.clear();
@@ -211,6 +227,20 @@ mod tests {
         assert!(!a.is_up && !b.is_up && a.actor.state & DISTRIBUTING == 0, "{a:?} {b:?}");
         members[0].enable(millis(24_000), true);
         run(&members, 24_000, 34_000);
+        assert!(members.iter().all(|member| member.view().is_up));
+    }
+
+    #[test]
+    fn a_port_without_a_link_is_down_at_once() {
+        let members = members(json!({ "lacpdu_timeout": 90 }));
+        run(&members, 0, 40_000);
+        assert!(members.iter().all(|member| member.view().is_up));
+        members[0].set_link(millis(40_000), false);
+        assert!(!members[0].view().is_up);
+        members[0].enable(millis(40_000), true);
+        assert!(!members[0].view().is_up && !lock(&members[0].state).is_enabled);
+        members[0].set_link(millis(41_000), true);
+        run(&members, 41_000, 160_000);
         assert!(members.iter().all(|member| member.view().is_up));
     }
 

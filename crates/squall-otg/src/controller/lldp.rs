@@ -20,6 +20,9 @@ use crate::LldpInfo;
 const FAST: u8 = 4;
 /// Neighbors of an instance at most.
 const MOST: usize = 4096;
+/// Octets of an LLDPDU at most: it fits any Ethernet. Interfaces may have longer frames, with which
+/// a peer could fill the memory.
+const MOST_OCTETS: usize = 1500;
 /// Octets of the shortest frame without FCS.
 const MIN_FRAME: usize = 60;
 
@@ -86,10 +89,14 @@ impl LldpAgent {
             return;
         }
         let mut state = lock(&self.state);
+        // A stopped instance has no neighbors.
+        if state.speaker.due().is_none() {
+            return;
+        }
         let State { speaker, counters, neighbors, found, .. } = &mut *state;
         counters.received += 1;
         neighbors.retain(|_, neighbor| !neighbor.is_over(now));
-        let unit = Lldpdu::parse(payload).ok();
+        let unit = Lldpdu::parse(payload).ok().filter(|_| payload.len() <= MOST_OCTETS);
         let key = unit.as_ref().map(|unit| (unit.chassis.clone(), unit.port.clone()));
         // A full table discards further neighbors (`statsFramesDiscardedTotal`).
         let (Some(unit), Some(key)) =
@@ -235,6 +242,7 @@ mod tests {
         assert_eq!(exchange(&agents, seconds(130)), [0, 1]);
         assert!(!lock(&agents[1].state).ends && agents[0].neighbors(seconds(130)).is_empty());
         assert_eq!(exchange(&agents, seconds(140)), [1, 0], "the other one goes on");
+        assert!(agents[1].neighbors(seconds(140)).is_empty(), "it has stopped");
     }
 
     #[test]

@@ -567,6 +567,9 @@ impl Controller {
             set(&name).map_err(|error| {
                 Error::Environment(format!("cannot set the link of {name}: {error}"))
             })?;
+            if let Some(member) = self.hosts.lacp(&self.translated.ports[port].name) {
+                member.set_link(squall_port::monotonic(), up);
+            }
         }
         Ok(())
     }

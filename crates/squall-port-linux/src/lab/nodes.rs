@@ -67,6 +67,14 @@ pub struct Sysctl {
     pub must: bool,
 }
 
+impl Sysctl {
+    fn is_of_an_interface(&self) -> bool {
+        let mut parts = self.file.split('/').skip(1);
+        matches!(parts.next(), Some("conf" | "neigh"))
+            && parts.next().is_some_and(|name| !matches!(name, "all" | "default"))
+    }
+}
+
 #[derive(Clone, Debug)]
 pub enum NodeProgram {
     /// A BIRD 2 with this configuration.
@@ -301,22 +309,13 @@ impl Node {
         sys::set_parent_death_signal().map_err(failed)?;
         sys::name_process("squall-node");
         sys::unshare(libc::CLONE_NEWNET).map_err(failed)?;
-        for Sysctl { file, value, must } in &self.sysctls {
-            let path = format!("/proc/sys/net/{file}");
-            if let Err(error) = fs::write(&path, value)
-                && *must
-            {
-                return Err(self.problem(format!(
-                    "cannot write {value} to {path}: {error}\n  try outside of a container, or in \
-                     one where /proc/sys can be written"
-                )));
-            }
-        }
+        self.set(false)?;
         to_lab.write_all(READY.as_bytes()).map_err(failed)?;
         from_lab.read_exact(&mut [0]).map_err(failed)?;
         let up = interfaces.iter().map(|name| format!("link set dev {name} up\n"));
         let batch = format!("link set lo up\n{}{}", self.commands, self.addresses);
         self.run("ip", &(batch + &up.collect::<String>()))?;
+        self.set(true)?;
         // Without checksum offload, peers receive frames as on a wire. Old drivers refuse the change.
         interfaces.iter().for_each(|name| _ = set_tx_checksum_off(name));
         to_lab.write_all(UP.as_bytes()).map_err(failed)?;
@@ -335,6 +334,27 @@ impl Node {
         let service = program.service(&folder.join(&self.name));
         let started = service.and_then(Service::start);
         started.map(Some).map_err(|error| self.problem(error))
+    }
+
+    /// Writes the settings of the namespace, or those of interfaces, which exist only with them.
+    fn set(&self, of_interfaces: bool) -> Result<(), LabError> {
+        let settings = self.sysctls.iter().filter(|one| one.is_of_an_interface() == of_interfaces);
+        for Sysctl { file, value, must } in settings {
+            let path = format!("/proc/sys/net/{file}");
+            if let Err(error) = fs::write(&path, value)
+                && *must
+            {
+                let hint = match error.kind() {
+                    io::ErrorKind::NotFound => {
+                        "a namespace has no such setting; see ls /proc/sys/net"
+                    }
+                    _ => "try outside of a container, or in one where /proc/sys can be written",
+                };
+                let text = format!("cannot write {value} to {path}: {error}\n  {hint}");
+                return Err(self.problem(text));
+            }
+        }
+        Ok(())
     }
 
     fn run(&self, program: &str, commands: &str) -> Result<(), LabError> {
@@ -368,6 +388,7 @@ impl NodeProgram {
                 })
             }
             Self::Forward { ports } => {
+                make_private(folder).map_err(failed)?;
                 let [a, b] = ports.clone();
                 let interface = |port: &str| {
                     let name = port.split_once(':').map_or(port, |(_, name)| name);
@@ -378,7 +399,7 @@ impl NodeProgram {
                     program: env::current_exe().map_err(|error| error.to_string())?,
                     arguments: vec!["lab".into(), "forward".into(), a, b],
                     input: String::new(),
-                    log: None,
+                    log: Some(folder.join("log")),
                     is_ready: Box::new(move || names.iter().all(|name| child::has_receiver(name))),
                 })
             }
@@ -585,6 +606,16 @@ fn interfaces_here() -> Result<Vec<LabInterface>, LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_of_interfaces_are_those_that_need_one() {
+        let of = |file: &str| {
+            Sysctl { file: file.into(), value: "1".into(), must: true }.is_of_an_interface()
+        };
+        assert!(of("ipv4/conf/eth0/proxy_arp") && of("ipv6/neigh/br0/gc_stale_time"));
+        assert!(!of("ipv4/conf/all/rp_filter") && !of("ipv4/conf/default/rp_filter"));
+        assert!(!of("ipv4/tcp_ecn"));
+    }
 
     #[test]
     fn a_cable_is_made_in_the_namespaces_of_its_ends() {

@@ -458,6 +458,11 @@ fn check_steering(router: &Router, cx: &mut Reader<'_>) {
             let text = format!("{of}: a step names a neighbor that is not in neighbors");
             wrong(step.place, text, known_neighbors(&router.neighbors));
         }
+        let speaks_bgp = router.asn.is_some() || router.config.is_some();
+        if action == RouterAction::Refresh && !speaks_bgp {
+            let text = format!("{of}: a step has action = {word:?}, but the router speaks no BGP");
+            wrong(step.place, text, NEIGHBOR.into());
+        }
         if action == RouterAction::Restart && router.config.is_some() {
             let text = format!("{of}: a step restarts a daemon with a configuration of its own");
             wrong(step.place, text, "try down and up".into());

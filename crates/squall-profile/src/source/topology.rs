@@ -45,7 +45,7 @@ table! {
         routes: OneOrMore,
         /// Bridges: a multicast group goes only to ports with members (RFC 4541). Default true.
         snooping: bool,
-        /// Bridges: the bridge sends IGMP and MLD queries. Default false.
+        /// Bridges: the bridge sends IGMP queries. Default false.
         querier: bool,
         /// Settings of the kernel: ["net.ipv4.tcp_ecn=1"].
         sysctl: OneOrMore,
@@ -254,6 +254,17 @@ fn node(mut table: NodeTable, cx: &mut Reader<'_>) -> Option<PlacedNode> {
         NodeKind::Router => {
             cx.only(&place, &table.given, "kind = \"router\"", ROUTER_KEYS);
             let routes = read_all(table.routes.take(), cx, route, "a route", ROUTE);
+            let twice = routes.iter().enumerate().find(|(at, one)| {
+                let same =
+                    |before: &LabRoute| before.prefix == one.prefix && before.metric == one.metric;
+                routes[..*at].iter().any(same)
+            });
+            if let Some((_, LabRoute { prefix: (address, length), .. })) = twice {
+                let what =
+                    format!("has two routes to {address}/{length}; only the last would be used");
+                let hint = "try one route with several \"via\", or another metric";
+                cx.report(&next_hops, &what, &[hint.into()]);
+            }
             let daemon = daemon(&mut table, &place, cx);
             if daemon.is_some() && routes.iter().any(|route| route.metric.is_some()) {
                 let hint = "try cost in [[link]], or a router without protocols";
@@ -490,12 +501,12 @@ fn link(
 ) -> Option<(LabLink, [EndAt; 2])> {
     let place = table.place.clone();
     cx.need(&place, &table.given, "ends", r#"ends = ["r1:eth0", "r2:eth0"]"#);
-    if let Some(rate) = &table.rate {
-        let is_bits = matches!(rate.value.unit, RateUnit::BpsL1 | RateUnit::BpsL2);
-        if !is_bits || rate.value.value() < 1000.0 {
-            let hint = "try rate = \"10 Mbps\"";
-            cx.report(&rate.place, "is not a bit rate of at least 1 kbps", &[hint.into()]);
-        }
+    if let Some(rate) = &table.rate
+        && (!matches!(rate.value.unit, RateUnit::BpsL2) || rate.value.value() < 1000.0)
+    {
+        let hint = "try rate = \"10 Mbps\"";
+        let what = "is not a bit rate on layer 2 of at least 1 kbps";
+        cx.report(&rate.place, what, &[hint.into()]);
     }
     if let Some(queue) = &table.queue
         && (queue.value.is_empty()
@@ -527,9 +538,15 @@ fn link(
         wrong(&places[1], what, "try a link between two nodes", cx);
         return None;
     }
+    let mtu = table.mtu.take().map(|mtu| (u32::from(mtu.value), mtu.place));
+    let has_ipv6 = [&a, &b].iter().any(|end| end.addresses.iter().any(|one| one.0.is_ipv6()));
+    if let Some((_, place)) = mtu.as_ref().filter(|(mtu, _)| has_ipv6 && *mtu < 1280) {
+        let hint = "try mtu = 1280";
+        cx.report(place, "is less than 1280, the least of IPv6 (RFC 8200)", &[hint.into()]);
+    }
     let link = LabLink {
         ends: [a, b],
-        mtu: table.mtu.take().map_or(1500, |mtu| u32::from(mtu.value)),
+        mtu: mtu.map_or(1500, |(mtu, _)| mtu),
         rate: table.rate.take().map(|rate| rate.value),
         queue: table.queue.take().map(|queue| queue.value),
         limit: table.limit.take().map(|limit| u32::from(limit.value)),
@@ -676,6 +693,10 @@ fn check_addresses(topology: &Topology, places: &[EndAt], cx: &mut Reader<'_>) {
         })
         .collect();
     for (number, one) in all.iter().enumerate() {
+        // Each further pair would make an error that is not shown.
+        if cx.is_full() {
+            return;
+        }
         let (address, length) = one.address;
         for before in &all[..number] {
             let same = before.address.0 == address;
@@ -867,7 +888,10 @@ ends = ["b:p2", "veth-a"]
         ("ospf = 0", "asn = 65001", "12:1", "without neighbors"),
         ("snooping = false", "sysctl = \"kernel.x=1\"", "20:10", "not a setting of the kernel"),
         ("rate = \"10 Mbps\"", "rate = \"10 kpps\"", "28:8", "not a bit rate"),
+        ("rate = \"10 Mbps\"", "rate = \"10 Mbps l1\"", "28:8", "on layer 2"),
         ("rate = \"10 Mbps\"\n", "", "25:1", "no rate for which packets wait"),
+        ("via 10.0.13.2 metric 20", "via 10.0.13.2", "10:10", "two routes to 10.0.2.0/24"),
+        ("2001:db8:1::1/64\"]\n", "2001:db8:1::1/64\"]\nmtu = 1000\n", "24:7", "the least of IPv6"),
     ];
 
     #[test]

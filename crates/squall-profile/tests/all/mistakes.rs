@@ -653,6 +653,10 @@ fn a_router_that_cannot_work_is_refused_with_a_reason() {
             format!("routes = \"::/0\"\n{}", step("action = \"withdraw\"\ncount = 1")),
             "a step has a count, but no group\n  known: routes, edge",
         ),
+        (
+            "ipv4 = \"10.0.0.1/24\"\nrip = true\n[[router.step]]\naction = \"refresh\"".into(),
+            "speaks no BGP",
+        ),
         (step("action = \"up\"\ntimes = 3"), "has times without an interval"),
         (
             step("action = \"silent\"\nduration = \"1 s\"\nevery = \"1 s\""),

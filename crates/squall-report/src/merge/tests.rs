@@ -3,8 +3,23 @@ use squall_stats::Histogram;
 use super::*;
 use crate::report::{
     ArrivedRange, LossPeriods, PortReport, Sample, StreamSample, TxReport, distribution, flows::*,
-    source::SourceRecord,
+    routes::RoutesReport, source::SourceRecord,
 };
+
+#[test]
+fn routes_of_several_receivers_or_without_the_last_frames_are_left_out() {
+    let routes = |sent| Some(Box::new(RoutesReport { routes: 3, sent, ..RoutesReport::default() }));
+    let part = |name: &str, tx_packets, routes| {
+        let rx = Some(StreamRx { routes, ..StreamRx::default() });
+        let web = StreamReport { name: "web".into(), tx_packets, rx, ..StreamReport::default() };
+        (name.to_owned(), Report { streams: vec![web], ..Report::default() })
+    };
+    let of = |parts| whole(parts).unwrap().streams[0].rx.clone().unwrap().routes;
+    assert_eq!(of(vec![part("a", 0, routes(9)), part("b", 9, None)]), routes(9));
+    assert_eq!(of(vec![part("a", 0, routes(7)), part("b", 9, None)]), None);
+    let three = vec![part("a", 9, routes(9)), part("b", 0, routes(9)), part("c", 0, routes(9))];
+    assert_eq!(of(three), None);
+}
 
 fn spread(values: &[u64]) -> Option<Distribution> {
     let mut histogram = Histogram::new();

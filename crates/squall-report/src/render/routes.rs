@@ -90,7 +90,9 @@ fn one(stream: &str, routes: &RoutesReport, width: usize, color: bool) -> Vec<St
     }
     match routes.resolution_s {
         Some(resolution) => head += &format!(", resolution {}", human::seconds(resolution)),
-        None => head += ", times unknown: the stream had no constant rate, or missed it",
+        None => {
+            head += ", times unknown: the stream had no constant rate, missed it, or was sent by another node"
+        }
     }
     line(head);
     if let Some(times) = &routes.loss_of_connectivity {

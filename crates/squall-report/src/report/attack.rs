@@ -47,7 +47,8 @@ pub struct AttackReport {
     pub frames: u64,
     pub octets: u64,
     /// Attacks of hosts that did not leave as a whole, by reason: `no_host` (no host had an address
-    /// when the attack was due), `address_lost` (its host lost the address during the attack).
+    /// when the attack was due), `address_lost` (its host lost the address during the attack),
+    /// `not_begun` (the run ended before it was due).
     #[serde(default)]
     pub unsent: BTreeMap<String, u64>,
     /// Planned time from the start of the run to the last frame of an attack.

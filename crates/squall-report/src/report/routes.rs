@@ -109,17 +109,6 @@ impl RouteTimes {
     }
 }
 
-impl RoutesReport {
-    /// The routes in a merged report. Lost frames of one receiver may have arrived at another, and
-    /// reports have no lanes, so only one report with routes can be used.
-    pub(crate) fn merged(own: Option<Box<Self>>, other: Option<&Self>) -> Option<Box<Self>> {
-        match (own, other) {
-            (Some(_), Some(_)) => None,
-            (own, other) => own.or_else(|| other.cloned().map(Box::new)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,14 +122,5 @@ mod tests {
         assert_eq!(times.mean_s, 100.5);
         let one = RouteTimes::of(vec![0.25]).expect("a time");
         assert_eq!((one.first_s, one.p50_s, one.full_s), (0.25, 0.25, 0.25));
-    }
-
-    #[test]
-    fn routes_of_two_receivers_are_not_merged() {
-        let one = RoutesReport { routes: 3, ..RoutesReport::default() };
-        let some = || Some(Box::new(one.clone()));
-        assert_eq!(RoutesReport::merged(some(), None), some());
-        assert_eq!(RoutesReport::merged(None, Some(&one)), some());
-        assert_eq!(RoutesReport::merged(some(), Some(&one)), None);
     }
 }

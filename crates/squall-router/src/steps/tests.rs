@@ -1,5 +1,8 @@
 use super::*;
-use crate::bird::tests::{group, settings};
+use crate::{
+    DaemonState, MOST_STEPS, StepState,
+    bird::tests::{group, settings},
+};
 
 const SECOND: Nanos = Nanos::SECOND;
 
@@ -205,6 +208,46 @@ fn routes_flap_one_after_the_other_except_those_that_an_order_has_withdrawn() {
     let counts = steered.counts(&settings);
     let edge = GroupCount { name: "edge".into(), routes: 2, withdrawn: 1, flaps: 3 };
     assert_eq!((counts.len(), &counts[1]), (3, &edge));
+}
+
+#[test]
+fn flaps_end_and_times_without_end_are_the_last_ones() {
+    let mut settings = three_groups();
+    settings.groups[1].flap = Some(Flap { gap: s(1), down: Nanos(u64::MAX) });
+    let mut steered = Steered::new(&settings);
+    assert_eq!(steered.flap(s(1)), format!("{}\n", DEL[0]));
+    steered.end_flaps();
+    assert_eq!(steered.flap(s(99)), "");
+    assert_eq!(steered.next_flap(), Some(Nanos(u64::MAX)));
+    let mut schedule = Schedule::new(&[]);
+    schedule.order(s(1), RouterOrder::Silent, Some(Nanos(u64::MAX)));
+    let due = schedule.take(s(1)).expect("it is due");
+    schedule.reverse(&due, 0);
+    assert_eq!(schedule.first().map(|due| due.at), Some(Nanos(u64::MAX)));
+}
+
+#[test]
+fn steps_that_fail_are_recorded_after_the_first_thousand() {
+    let step = |error: Option<&str>| StepState {
+        due: Due { at: Nanos::ZERO, order: RouterOrder::Talk, duration: None, is_live: false },
+        begun: Nanos::ZERO,
+        acknowledged: None,
+        routes: 0,
+        sent: None,
+        error: error.map(str::to_owned),
+    };
+    let mut state = DaemonState::default();
+    (0..=MOST_STEPS).for_each(|_| _ = state.add_step(step(None)));
+    assert_eq!(state.add_step(step(Some("no"))), Some(MOST_STEPS));
+    assert_eq!((state.add_step(step(None)), state.all_steps), (None, MOST_STEPS as u64 + 3));
+}
+
+#[test]
+fn only_bgp_asks_for_routes_again() {
+    let without = RouterSettings { bgp: None, ..settings() };
+    let order = RouterOrder::Refresh { neighbor: None };
+    assert_eq!(check(&without, &order), Err(OrderError::NoSessions));
+    assert_eq!(check(&settings(), &order), Ok(()));
 }
 
 #[test]
