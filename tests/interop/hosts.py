@@ -106,6 +106,12 @@ def captured(capture, expression):
     same("malformed frames", run("tshark", "-r", capture, "-Y", "_ws.malformed").stdout, "")
 
 
+def has_link_local():
+    argv = ["ip", "-n", REMOTE, "-6", "addr", "show", "dev", "vb", "scope", "link"]
+    text = run(*argv).stdout
+    return "fe80" in text and "tentative" not in text
+
+
 class Kea:
     """Kea as a server for one subnet."""
 
@@ -139,6 +145,9 @@ class Kea:
         )
 
     def __enter__(self):
+        if self.version == 6:
+            # Kea opens its socket once, which fails while the kernel examines the address.
+            wait("vb has a link-local address", has_link_local)
         self.process.__enter__()
         return self
 
