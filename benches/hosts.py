@@ -37,8 +37,9 @@ port  = "S"
 ipv4  = "10.0.0.1/8"
 serve = "10.1.0.0-10.16.255.255"
 """
-ARP = """
-duration = "{seconds} s"
+# The stream asks for each host in turn.
+ASKED = """
+duration = "{{seconds}} s"
 [ports]
 C = "loop:bench"
 S = "loop:bench"
@@ -46,41 +47,33 @@ S = "loop:bench"
 name  = "hosts"
 port  = "C"
 count = 100000
-ipv4  = "10.1.0.0/8"
-arp   = "silent"
+{address}
 [[stream]]
 port   = "S"
-packet = "eth(dst=ff:ff:ff:ff:ff:ff)/arp(op=1,spa=10.0.0.1,tpa=10.1.0.0)"
-rate   = "{rate} pps"
+packet = "{packet}"
+rate   = "{{rate}} pps"
 start_delay = "500 ms"
 [[stream.vary]]
-field = "arp.tpa"
+field = "{field}"
 op    = "increment"
-min   = "10.1.0.0"
-max   = "10.2.134.159"
+min   = "{first}"
+max   = "{last}"
 """
-ND = """
-duration = "{seconds} s"
-[ports]
-C = "loop:bench"
-S = "loop:bench"
-[[host]]
-name  = "hosts"
-port  = "C"
-count = 100000
-ipv6  = "2001:db8::1:0/64"
-dad   = 0
-[[stream]]
-port   = "S"
-packet = "eth(dst=33:33:00:00:00:01)/ipv6(src=2001:db8::1,dst=ff02::1)/icmpv6(target=2001:db8::1:0)"
-rate   = "{rate} pps"
-start_delay = "500 ms"
-[[stream.vary]]
-field = "icmpv6.target"
-op    = "increment"
-min   = "2001:db8::1:0"
-max   = "2001:db8::2:869f"
-"""
+ARP = ASKED.format(
+    address='ipv4 = "10.1.0.0/8"\narp = "silent"',
+    packet="eth(dst=ff:ff:ff:ff:ff:ff)/arp(op=1,spa=10.0.0.1,tpa=10.1.0.0)",
+    field="arp.tpa",
+    first="10.1.0.0",
+    last="10.2.134.159",
+)
+ND = ASKED.format(
+    address='ipv6 = "2001:db8::1:0/64"\ndad = 0',
+    packet="eth(dst=33:33:00:00:00:01)/ipv6(src=2001:db8::1,dst=ff02::1)"
+    "/icmpv6(target=2001:db8::1:0)",
+    field="icmpv6.target",
+    first="2001:db8::1:0",
+    last="2001:db8::2:869f",
+)
 
 
 def run(profile: str) -> tuple[dict, float, int]:

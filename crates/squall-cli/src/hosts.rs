@@ -5,7 +5,10 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use squall::Error;
-use squall_profile::short::{self, Short};
+use squall_profile::{
+    Diagnostics, Profile,
+    short::{self, Argument, Short},
+};
 
 use crate::{
     args::{Choice, Given, Options, Output},
@@ -517,6 +520,13 @@ struct PingKeys {
 struct Common {
     #[command(flatten)]
     keys: Given<CommonKeys>,
+    #[command(flatten)]
+    how: HowToRun,
+}
+
+/// How a profile of hosts or routers runs, and what becomes of its result.
+#[derive(Debug, clap::Args)]
+pub struct HowToRun {
     /// Print the equivalent profile, and start nothing
     #[arg(long, help_heading = "Result")]
     print_profile: bool,
@@ -524,6 +534,27 @@ struct Common {
     options: Options<OfHosts>,
     #[command(flatten)]
     output: Output,
+}
+
+/// Reads the profile of a command.
+type Form = fn(Short<'_>) -> Result<Profile, Diagnostics>;
+
+impl HowToRun {
+    /// Runs the profile that `form` makes of the arguments of `command`, on one port.
+    pub fn run(
+        &self,
+        form: Form,
+        command: &str,
+        port: &str,
+        arguments: &[Argument],
+    ) -> Result<ExitCode, Error> {
+        let session = self.options.session(form(Short { command, ports: &[port], arguments })?)?;
+        if self.print_profile {
+            output::print_data(&session.profile.to_toml());
+            return Ok(ExitCode::SUCCESS);
+        }
+        drive(session, &self.output, &format!("{command} on {port}"))
+    }
 }
 
 /// Options that all hosts share.
@@ -617,16 +648,9 @@ pub fn hosts(args: &Args) -> Result<ExitCode, Error> {
     for (key, name, text) in defaults {
         if arguments.iter().all(|argument| argument.key != *key) {
             let (key, name) = ((*key).to_owned(), (*name).to_owned());
-            arguments.push(short::Argument { key, name, text: Some((*text).to_owned()) });
+            arguments.push(Argument { key, name, text: Some((*text).to_owned()) });
         }
     }
     let port = &common.keys.args.port;
-    let command = format!("squall hosts {kind}");
-    let short = Short { command: &command, ports: &[port], arguments: &arguments };
-    let session = common.options.session(short::hosts(short)?)?;
-    if common.print_profile {
-        output::print_data(&session.profile.to_toml());
-        return Ok(ExitCode::SUCCESS);
-    }
-    drive(session, &common.output, &format!("{command} on {port}"))
+    common.how.run(short::hosts, &format!("squall hosts {kind}"), port, &arguments)
 }

@@ -5,14 +5,9 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use squall::Error;
-use squall_profile::short::{self, Argument, Short};
+use squall_profile::short::{self, Argument};
 
-use crate::{
-    args::{Given, Options, Output},
-    drive::drive,
-    hosts::OfHosts,
-    output,
-};
+use crate::{args::Given, hosts::HowToRun};
 
 /// Put a router on a port: a routing daemon (BIRD 2) that speaks BGP, OSPF or RIP
 #[derive(Debug, clap::Args)]
@@ -157,13 +152,8 @@ struct RouteKeys {
 struct Common {
     #[command(flatten)]
     keys: Given<CommonKeys>,
-    /// Print the equivalent profile, and start nothing
-    #[arg(long, help_heading = "Result")]
-    print_profile: bool,
     #[command(flatten)]
-    options: Options<OfHosts>,
-    #[command(flatten)]
-    output: Output,
+    how: HowToRun,
 }
 
 /// Options that all routers share.
@@ -205,14 +195,7 @@ pub fn routers(args: &Args) -> Result<ExitCode, Error> {
     };
     let arguments = [&keys[..], &common.keys.arguments].concat();
     let port = &common.keys.args.port;
-    let command = format!("squall routers {kind}");
-    let short = Short { command: &command, ports: &[port], arguments: &arguments };
-    let session = common.options.session(short::router(short)?)?;
-    if common.print_profile {
-        output::print_data(&session.profile.to_toml());
-        return Ok(ExitCode::SUCCESS);
-    }
-    drive(session, &common.output, &format!("{command} on {port}"))
+    common.how.run(short::router, &format!("squall routers {kind}"), port, &arguments)
 }
 
 fn argument(key: &str, name: &str, text: Option<&str>) -> Argument {

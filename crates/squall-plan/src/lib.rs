@@ -24,6 +24,8 @@ mod source;
 mod stream_hosts;
 mod stream_routes;
 mod survey;
+#[cfg(test)]
+mod test_files;
 pub mod text;
 
 use std::{collections::HashSet, io, sync::Arc};

@@ -117,50 +117,18 @@ const MRT: &str =
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
+    use crate::test_files::TestFiles;
 
-    struct Files;
-
-    impl Assets for Files {
-        fn file(&self, _: &str) -> io::Result<Vec<u8>> {
-            Err(io::ErrorKind::NotFound.into())
-        }
-        fn payload(&self, path: &str) -> io::Result<Vec<u8>> {
-            self.file(path)
-        }
-        fn table(&self, path: &str) -> io::Result<Box<dyn io::Read>> {
-            let text = match path {
-                "edge.txt" => "198.51.100.0/24\n2001:db8::/32\n",
-                "wrong.txt" => "198.51.100.0/24\n198.51.100.7/24\n",
-                "empty.txt" => "# nothing\n",
-                _ => return Err(io::ErrorKind::NotFound.into()),
-            };
-            Ok(Box::new(text.as_bytes()))
-        }
-        fn capture_frame(&self, path: &str, _: u64) -> Result<Vec<u8>, String> {
-            Err(format!("no {path}"))
-        }
-        fn capture(&self, _: &str) -> squall_replay::Input {
-            unreachable!("no router names a capture")
-        }
-        fn conversations(
-            &self,
-            path: &str,
-            _: Option<&str>,
-            _: &squall_apps::ImportOptions,
-        ) -> Result<squall_apps::Import, String> {
-            Err(format!("no {path}"))
-        }
-        fn filter(&self, expression: &str) -> Result<squall_bpf::classic::Filter, String> {
-            Err(format!("no {expression}"))
-        }
-    }
+    const FILES: TestFiles = TestFiles(&[
+        ("edge.txt", "198.51.100.0/24\n2001:db8::/32\n"),
+        ("wrong.txt", "198.51.100.0/24\n198.51.100.7/24\n"),
+        ("empty.txt", "# nothing\n"),
+    ]);
 
     fn read(profile: &Profile, routes: &[Routes]) -> Result<Vec<String>, String> {
         let mut mistakes = ErrorCollector::of(profile);
-        let tables = RouteTables::new(profile, &Files);
+        let tables = RouteTables::new(profile, &FILES);
         let router = &profile.routers[0];
         let all = tables.of_group(router, "routes", routes, &mut Vec::new(), &mut mistakes);
         mistakes.check().map_err(|found| found.to_string())?;

@@ -505,42 +505,10 @@ impl<'a> Given<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use squall_profile::Profile;
 
     use super::*;
-
-    struct NoFiles;
-
-    impl Assets for NoFiles {
-        fn file(&self, _: &str) -> io::Result<Vec<u8>> {
-            Err(io::ErrorKind::NotFound.into())
-        }
-        fn payload(&self, path: &str) -> io::Result<Vec<u8>> {
-            self.file(path)
-        }
-        fn table(&self, path: &str) -> io::Result<Box<dyn io::Read>> {
-            self.file(path).map(|octets| Box::new(io::Cursor::new(octets)) as _)
-        }
-        fn capture_frame(&self, path: &str, _: u64) -> Result<Vec<u8>, String> {
-            Err(format!("no {path}"))
-        }
-        fn capture(&self, _: &str) -> squall_replay::Input {
-            unreachable!("no application names a capture")
-        }
-        fn conversations(
-            &self,
-            path: &str,
-            _: Option<&str>,
-            _: &squall_apps::ImportOptions,
-        ) -> Result<squall_apps::Import, String> {
-            Err(format!("no {path}"))
-        }
-        fn filter(&self, expression: &str) -> Result<squall_bpf::classic::Filter, String> {
-            Err(format!("no {expression}"))
-        }
-    }
+    use crate::test_files::TestFiles;
 
     #[test]
     fn each_application_is_built_with_its_defaults() {
@@ -548,11 +516,11 @@ mod tests {
         let mut mistakes = ErrorCollector::of(&profile);
         for (name, _) in OPTIONS {
             assert!(
-                ends(&Located::from(name), &[], (None, &NoFiles), &mut mistakes).is_some(),
+                ends(&Located::from(name), &[], (None, &TestFiles(&[])), &mut mistakes).is_some(),
                 "{name}"
             );
         }
-        let shares: u32 = ends(&Located::from("mix"), &[], (None, &NoFiles), &mut mistakes)
+        let shares: u32 = ends(&Located::from("mix"), &[], (None, &TestFiles(&[])), &mut mistakes)
             .expect("a mix")
             .iter()
             .map(|end| end.0)
@@ -570,7 +538,7 @@ mod tests {
         let mut mistakes = ErrorCollector::of(&profile);
         let located = |(name, text): &(&str, &str)| ((*name).to_owned(), Located::from(*text));
         let options: Vec<_> = options.iter().map(located).collect();
-        let made = ends(&Located::from("http"), &options, (data, &NoFiles), &mut mistakes);
+        let made = ends(&Located::from("http"), &options, (data, &TestFiles(&[])), &mut mistakes);
         mistakes.check().map_err(|error| error.to_string())?;
         Ok(made.expect("nothing is wrong").remove(0).2)
     }
@@ -647,8 +615,8 @@ mod tests {
                 let mut mistakes = ErrorCollector::of(&profile);
                 let mut made = |options: &[(String, Located)]| {
                     let name = Located::from(app.name);
-                    let made =
-                        ends(&name, options, (None, &NoFiles), &mut mistakes).expect("right");
+                    let made = ends(&name, options, (None, &TestFiles(&[])), &mut mistakes)
+                        .expect("right");
                     let (_, _, ends) = made.into_iter().next().expect("one application");
                     (ends.client.lines(), ends.server.lines(), ends.port)
                 };
@@ -686,7 +654,7 @@ mod tests {
             let mut mistakes = ErrorCollector::of(&profile);
             let options = [(option.to_owned(), Located::from(value))];
             let options = if option.is_empty() { &options[..0] } else { &options[..] };
-            let made = ends(&Located::from(name), options, (None, &NoFiles), &mut mistakes);
+            let made = ends(&Located::from(name), options, (None, &TestFiles(&[])), &mut mistakes);
             assert!(made.is_none(), "{name} {option}");
             let text = mistakes.check().expect_err("something is wrong").to_string();
             assert!(text.contains(message), "{text}");

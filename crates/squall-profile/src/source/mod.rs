@@ -63,21 +63,26 @@ impl Format {
     }
 }
 
+/// The text of a file, and the format that its extension implies.
+fn text_of(path: &Path) -> Result<(String, Format), Diagnostics> {
+    let refuse = |cannot: Cannot| {
+        let message = cannot.to_string();
+        Diagnostics(vec![Diagnostic { message, ..Diagnostic::default() }])
+    };
+    let format = Format::from_path(path).ok_or_else(|| {
+        let why = "unknown file extension; expected .toml, .yaml, .yml or .json";
+        refuse(Cannot::new(format!("read {}", path.display()), why))
+    })?;
+    let text = crate::read_text(path).map_err(|error| refuse(Cannot::read(path, &error)))?;
+    Ok((text, format))
+}
+
 impl Profile {
     /// Reads the profile in a file. The extension determines the format.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Diagnostics> {
         let path = path.as_ref();
-        let origin = path.to_string_lossy();
-        let refuse = |cannot: Cannot| {
-            let message = cannot.to_string();
-            Diagnostics(vec![Diagnostic { message, ..Diagnostic::default() }])
-        };
-        let format = Format::from_path(path).ok_or_else(|| {
-            let why = "unknown file extension; expected .toml, .yaml, .yml or .json";
-            refuse(Cannot::new(format!("read {origin}"), why))
-        })?;
-        let text = crate::read_text(path).map_err(|error| refuse(Cannot::read(path, &error)))?;
-        Self::parse(&text, &origin, format)
+        let (text, format) = text_of(path)?;
+        Self::parse(&text, &path.to_string_lossy(), format)
     }
 
     /// Reads a profile. `origin` is its name in messages. Files named in the profile are read from

@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use squall_units::{Cannot, Nanos, Rate, RateUnit, suggest};
+use squall_units::{Nanos, Rate, RateUnit, suggest};
 
 use super::{
     Format, finished,
@@ -15,6 +15,7 @@ use super::{
     parse_tree,
     read::{Bounded, Files, Place, Placed, Read, Reader, table, words},
     routers::{area, neighbor},
+    text_of,
 };
 use crate::{
     At, Diagnostic, Diagnostics, LabDaemon, LabEnd, LabLink, LabNode, LabRole, LabRoute, Located,
@@ -123,15 +124,7 @@ impl Topology {
     /// All errors, with their positions.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Diagnostics> {
         let path = path.as_ref();
-        let refuse = |cannot: Cannot| {
-            let message = cannot.to_string();
-            Diagnostics(vec![Diagnostic { message, ..Diagnostic::default() }])
-        };
-        let format = Format::from_path(path).ok_or_else(|| {
-            let why = "unknown file extension; expected .toml, .yaml, .yml or .json";
-            refuse(Cannot::new(format!("read {}", path.display()), why))
-        })?;
-        let text = crate::read_text(path).map_err(|error| refuse(Cannot::read(path, &error)))?;
+        let (text, format) = text_of(path)?;
         Self::parse_with(&text, &path.to_string_lossy(), format, &|path| crate::read_text(path))
     }
 
