@@ -123,7 +123,14 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 2,
-        crates: &["squall-tcp", "squall-host", "squall-router", "squall-measure", "squall-ids"],
+        crates: &[
+            "squall-tcp",
+            "squall-host",
+            "squall-router",
+            "squall-bgp",
+            "squall-measure",
+            "squall-ids",
+        ],
         may_use: &[],
         rows_below: 2,
         must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE],

@@ -1,0 +1,239 @@
+//! Writes path attributes (RFC 4271 section 5), and the octets around the routes of an UPDATE.
+
+use std::net::IpAddr;
+
+use crate::{
+    Family, Negotiated, PeerSettings, message,
+    message::{AS_TRANS, Kind},
+    prefix::UNICAST,
+};
+
+pub(crate) const OPTIONAL: u8 = 0x80;
+pub(crate) const TRANSITIVE: u8 = 0x40;
+pub(crate) const EXTENDED_LENGTH: u8 = 0x10;
+
+/// Types of attributes.
+pub(crate) mod kind {
+    pub const ORIGIN: u8 = 1;
+    pub const AS_PATH: u8 = 2;
+    pub const NEXT_HOP: u8 = 3;
+    pub const MED: u8 = 4;
+    pub const LOCAL_PREF: u8 = 5;
+    pub const ATOMIC_AGGREGATE: u8 = 6;
+    pub const AGGREGATOR: u8 = 7;
+    pub const COMMUNITIES: u8 = 8;
+    pub const ORIGINATOR_ID: u8 = 9;
+    pub const CLUSTER_LIST: u8 = 10;
+    pub const MP_REACH: u8 = 14;
+    pub const MP_UNREACH: u8 = 15;
+    pub const EXTENDED_COMMUNITIES: u8 = 16;
+    pub const AS4_PATH: u8 = 17;
+    pub const AS4_AGGREGATOR: u8 = 18;
+    pub const IPV6_EXTENDED_COMMUNITIES: u8 = 25;
+    pub const LARGE_COMMUNITIES: u8 = 32;
+}
+
+/// Segment of a path whose numbers are in order.
+const SEQUENCE: u8 = 2;
+/// `LOCAL_PREF` of routes to internal peers that have none: the default of routers.
+const LOCAL_PREF: u32 = 100;
+
+/// `ORIGIN` (RFC 4271 section 5.1.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    #[default]
+    Igp,
+    Egp,
+    Incomplete,
+}
+
+/// Attributes of routes, before those that a session adds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteAttributes {
+    pub origin: Origin,
+    /// Copies of the own number in the path, in addition to the one for an external peer.
+    pub prepend: u32,
+    /// Numbers in the path after the own ones, the nearest system first.
+    pub as_path: Vec<u32>,
+    /// `None`: the own address of the family.
+    pub next_hop: Option<IpAddr>,
+    /// `MULTI_EXIT_DISC`.
+    pub med: Option<u32>,
+    /// For internal peers only; `None`: 100.
+    pub local_pref: Option<u32>,
+    /// RFC 1997.
+    pub communities: Vec<(u16, u16)>,
+    /// RFC 8092.
+    pub large_communities: Vec<[u32; 3]>,
+}
+
+/// Whether the routes of an UPDATE are announced or withdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpdateKind {
+    Announce,
+    Withdraw,
+}
+
+/// The octets of an UPDATE before and after its routes, for one session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    pub(crate) kind: UpdateKind,
+    pub(crate) head: Box<[u8]>,
+    pub(crate) tail: Box<[u8]>,
+    /// Lengths in `head` that count the routes: the offset of each, and its value without routes.
+    /// All are among the first [`Envelope::CHANGING`] octets.
+    pub(crate) lengths: [Option<(u8, u16)>; 3],
+}
+
+/// Offset of the length of a message.
+const LEN_AT: u8 = 16;
+/// Offset of the first field of an UPDATE.
+const FIRST: u8 = message::HEADER as u8;
+
+impl Envelope {
+    /// Octets of `head` that may differ between messages.
+    pub(crate) const CHANGING: usize = 32;
+
+    /// For routes of `family` with `attributes` to the peer of a session; `None`: there is no next
+    /// hop of the family.
+    pub fn announce(
+        family: Family,
+        attributes: &RouteAttributes,
+        session: &Negotiated,
+        own: &PeerSettings,
+    ) -> Option<Self> {
+        let matches = |hop: &IpAddr| hop.is_ipv4() == (family == Family::Ipv4);
+        let next_hop = attributes.next_hop.filter(matches).or_else(|| own.next_hop(family))?;
+        let mut out = Vec::new();
+        write(&mut out, TRANSITIVE, kind::ORIGIN, &[attributes.origin as u8]);
+        write_path(&mut out, attributes, session, own);
+        if let IpAddr::V4(hop) = next_hop {
+            write(&mut out, TRANSITIVE, kind::NEXT_HOP, &hop.octets());
+        }
+        if let Some(med) = attributes.med {
+            write(&mut out, OPTIONAL, kind::MED, &med.to_be_bytes());
+        }
+        if session.is_internal {
+            let preference = attributes.local_pref.unwrap_or(LOCAL_PREF);
+            write(&mut out, TRANSITIVE, kind::LOCAL_PREF, &preference.to_be_bytes());
+        }
+        if !attributes.communities.is_empty() {
+            let value = attributes
+                .communities
+                .iter()
+                .flat_map(|(high, low)| high.to_be_bytes().into_iter().chain(low.to_be_bytes()));
+            let value: Vec<u8> = value.collect();
+            write(&mut out, OPTIONAL | TRANSITIVE, kind::COMMUNITIES, &value);
+        }
+        if !attributes.large_communities.is_empty() {
+            let words = attributes.large_communities.as_flattened();
+            let value: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            write(&mut out, OPTIONAL | TRANSITIVE, kind::LARGE_COMMUNITIES, &value);
+        }
+
+        let mut head = message::begin(Kind::Update);
+        head.extend([0, 0]);
+        let kind = UpdateKind::Announce;
+        Some(match next_hop {
+            IpAddr::V4(_) => {
+                head.extend((out.len() as u16).to_be_bytes());
+                head.extend(out);
+                Self::new(kind, head, Vec::new(), [None; 2])
+            }
+            // First in the list, as RFC 7606 section 5.1 asks.
+            IpAddr::V6(hop) => {
+                let value = 2 + 1 + 1 + 16 + 1;
+                head.extend([0, 0, OPTIONAL | EXTENDED_LENGTH, kind::MP_REACH, 0, 0]);
+                head.extend(family.afi().to_be_bytes());
+                head.extend([UNICAST, 16]);
+                head.extend(hop.octets());
+                head.push(0);
+                let list = 4 + value + out.len() as u16;
+                Self::new(kind, head, out, [Some((FIRST + 2, list)), Some((FIRST + 6, value))])
+            }
+        })
+    }
+
+    /// For the withdrawal of routes of `family`.
+    pub fn withdraw(family: Family) -> Self {
+        let mut head = message::begin(Kind::Update);
+        let kind = UpdateKind::Withdraw;
+        match family {
+            Family::Ipv4 => {
+                head.extend([0, 0]);
+                Self::new(kind, head, vec![0, 0], [Some((FIRST, 0)), None])
+            }
+            Family::Ipv6 => {
+                head.extend([0, 0, 0, 0, OPTIONAL | EXTENDED_LENGTH, kind::MP_UNREACH, 0, 0]);
+                head.extend(family.afi().to_be_bytes());
+                head.push(UNICAST);
+                let lengths = [Some((FIRST + 2, 4 + 3)), Some((FIRST + 6, 3))];
+                Self::new(kind, head, Vec::new(), lengths)
+            }
+        }
+    }
+
+    fn new(
+        kind: UpdateKind,
+        head: Vec<u8>,
+        tail: Vec<u8>,
+        [first, second]: [Option<(u8, u16)>; 2],
+    ) -> Self {
+        let len = (head.len() + tail.len()) as u16;
+        let lengths = [Some((LEN_AT, len)), first, second];
+        Self { kind, head: head.into(), tail: tail.into(), lengths }
+    }
+
+    pub fn kind(&self) -> UpdateKind {
+        self.kind
+    }
+
+    /// Octets of an UPDATE in addition to its routes.
+    pub fn overhead(&self) -> usize {
+        self.head.len() + self.tail.len()
+    }
+}
+
+/// Writes `AS_PATH`, and `AS4_PATH` if the session has numbers of two octets and the path has
+/// longer ones (RFC 6793 section 4.2.2).
+fn write_path(
+    out: &mut Vec<u8>,
+    attributes: &RouteAttributes,
+    session: &Negotiated,
+    own: &PeerSettings,
+) {
+    let copies = attributes.prepend.saturating_add(u32::from(!session.is_internal));
+    let own = std::iter::repeat_n(own.asn, copies as usize);
+    let path: Vec<u32> = own.chain(attributes.as_path.iter().copied()).collect();
+    let value = |write: fn(&mut Vec<u8>, u32)| {
+        let mut value = Vec::new();
+        // The number of a segment's systems is an octet.
+        for segment in path.chunks(255) {
+            value.extend([SEQUENCE, segment.len() as u8]);
+            segment.iter().for_each(|asn| write(&mut value, *asn));
+        }
+        value
+    };
+    let wide: fn(&mut Vec<u8>, u32) = |out, asn| out.extend(asn.to_be_bytes());
+    if session.four_octet {
+        return self::write(out, TRANSITIVE, kind::AS_PATH, &value(wide));
+    }
+    let narrow = value(|out, asn| {
+        out.extend(u16::try_from(asn).unwrap_or(AS_TRANS).to_be_bytes());
+    });
+    self::write(out, TRANSITIVE, kind::AS_PATH, &narrow);
+    if path.iter().any(|asn| *asn > u16::MAX.into()) {
+        self::write(out, OPTIONAL | TRANSITIVE, kind::AS4_PATH, &value(wide));
+    }
+}
+
+fn write(out: &mut Vec<u8>, flags: u8, kind: u8, value: &[u8]) {
+    match u8::try_from(value.len()) {
+        Ok(len) => out.extend([flags, kind, len]),
+        Err(_) => {
+            out.extend([flags | EXTENDED_LENGTH, kind]);
+            out.extend((value.len() as u16).to_be_bytes());
+        }
+    }
+    out.extend_from_slice(value);
+}
