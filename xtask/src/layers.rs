@@ -184,6 +184,15 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 3,
+        // Sessions of BGP over TCP, on a link.
+        crates: &["squall-speaker"],
+        may_use: &[],
+        rows_below: 3,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[NOW, THREADS, SOCKETS],
+    },
+    Row {
+        number: 3,
         // Creates conversations that match rules; the evaluator verifies them.
         crates: &["squall-attacks"],
         may_use: &[],

@@ -1,0 +1,452 @@
+//! The sessions, as the application of the stack.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap, VecDeque},
+    fmt,
+    net::IpAddr,
+    sync::Arc,
+};
+
+use squall_bgp::{
+    EndReason, Envelope, Family, Input, Learnt, LearntLimit, Negotiated, Output, Packed, PathIds,
+    Prefix, RouteAttributes, Session, State, UpdateKind, Way, pack, room,
+};
+use squall_tcp::{Application, ClassId, Event, Piece, Reason, Socket, Tuple};
+use squall_units::Nanos;
+
+use crate::connections::{Connections, Tag};
+
+/// The port of BGP (RFC 4271 section 8.2.1).
+pub(crate) const PORT: u16 = 179;
+/// Octets of routes in a piece at most, but one message at least.
+const RUN: u32 = 1 << 16;
+
+/// Makes the prefixes of a group, each time in the same order.
+pub type Prefixes = Arc<dyn Fn() -> Box<dyn Iterator<Item = Prefix>> + Send + Sync>;
+
+/// Routes that are announced and withdrawn together.
+#[derive(Clone)]
+pub struct SpeakerGroup {
+    pub attributes: RouteAttributes,
+    pub prefixes: Prefixes,
+    /// Announced from the start.
+    pub is_announced: bool,
+}
+
+impl fmt::Debug for SpeakerGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { attributes, prefixes: _, is_announced } = self;
+        let mut group = f.debug_struct("SpeakerGroup");
+        group.field("attributes", attributes).field("is_announced", is_announced);
+        group.finish_non_exhaustive()
+    }
+}
+
+/// A session with the routes that it learns and announces.
+#[derive(Debug)]
+pub struct Peer {
+    pub session: Session,
+    pub learnt: Learnt,
+    pub local: IpAddr,
+    pub remote: IpAddr,
+    /// Routes in UPDATEs that were queued, announced and withdrawn.
+    pub announced: u64,
+    pub withdrawn: u64,
+    /// When everything was acknowledged that was to be sent at the last start of the session.
+    pub fed_at: Option<Nanos>,
+    /// The connections that the session has, by [`Way`].
+    pub(crate) connections: [Option<u32>; 2],
+    tasks: VecDeque<Task>,
+    /// When it is in the queue of timers.
+    armed: Option<Nanos>,
+    /// Its next connection waits for the neighbor's MAC address.
+    pub(crate) is_resolving: bool,
+}
+
+/// Something to send after the queued pieces.
+#[derive(Debug)]
+enum Task {
+    Message(Vec<u8>),
+    Routes { group: usize, family: Family, kind: UpdateKind, part: Option<Part> },
+}
+
+/// Routes of a group as a session sends them.
+#[derive(Debug)]
+struct Part {
+    packed: Packed,
+    envelope: Arc<Envelope>,
+    /// The first message that is not queued.
+    next: u32,
+}
+
+/// Something that needs the whole stack.
+#[derive(Debug)]
+pub(crate) enum Todo {
+    Connect(u32),
+    Send(u32, Vec<u8>),
+    Close(u32),
+    Abort(u32),
+    /// Queue what a peer has to send.
+    Pump(u32),
+}
+
+/// Group, family, octets of a message, with path identifiers: routes are packed once for each.
+type PackedKey = (usize, Family, usize, bool);
+
+/// All sessions.
+pub(crate) struct Peers {
+    pub all: Vec<Peer>,
+    by_ends: HashMap<(IpAddr, IpAddr), u32>,
+    pub groups: Vec<SpeakerGroup>,
+    packed: HashMap<PackedKey, Packed>,
+    pub connections: Connections,
+    pub todo: VecDeque<Todo>,
+    timers: BinaryHeap<Reverse<(Nanos, u32)>>,
+    pub class: ClassId,
+    outputs: Vec<Output>,
+}
+
+impl Peers {
+    pub fn new(groups: Vec<SpeakerGroup>) -> Self {
+        Self {
+            all: Vec::new(),
+            by_ends: HashMap::new(),
+            groups,
+            packed: HashMap::new(),
+            connections: Connections::default(),
+            todo: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            class: ClassId::STRAY,
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Adds a session between two addresses.
+    pub fn add(&mut self, session: Session, (local, remote): (IpAddr, IpAddr), limit: LearntLimit) {
+        self.by_ends.insert((local, remote), self.all.len() as u32);
+        self.all.push(Peer {
+            session,
+            learnt: Learnt::new(limit),
+            local,
+            remote,
+            announced: 0,
+            withdrawn: 0,
+            fed_at: None,
+            connections: [None; 2],
+            tasks: VecDeque::new(),
+            armed: None,
+            is_resolving: false,
+        });
+    }
+
+    /// Passes an input to a session, and handles its outputs.
+    pub fn handle(&mut self, now: Nanos, number: u32, input: Input<'_>) {
+        let Some(peer) = self.all.get_mut(number as usize) else { return };
+        let mut outputs = std::mem::take(&mut self.outputs);
+        peer.session.handle(now, input, &mut outputs, &mut peer.learnt);
+        for output in outputs.drain(..) {
+            self.take(number, output);
+        }
+        self.outputs = outputs;
+        self.arm(number);
+    }
+
+    fn take(&mut self, number: u32, output: Output) {
+        let peer = &mut self.all[number as usize];
+        match output {
+            Output::Connect => self.todo.push_back(Todo::Connect(number)),
+            Output::Send(way, message) => {
+                let connection = peer.connections[way as usize];
+                self.todo.extend(connection.map(|connection| Todo::Send(connection, message)));
+            }
+            Output::Feed { family, end } => {
+                let groups = self.groups.iter().enumerate().filter(|(_, group)| group.is_announced);
+                for (group, _) in groups {
+                    let kind = UpdateKind::Announce;
+                    peer.tasks.push_back(Task::Routes { group, family, kind, part: None });
+                }
+                if !end.is_empty() {
+                    peer.tasks.push_back(Task::Message(end));
+                }
+                self.todo.push_back(Todo::Pump(number));
+            }
+            Output::Unfeed => {
+                peer.tasks.clear();
+                peer.fed_at = None;
+            }
+            Output::Close(way) => self.leave(number, way, Todo::Close),
+            Output::Abort(way) => {
+                if way == Way::Active {
+                    self.all[number as usize].is_resolving = false;
+                }
+                self.leave(number, way, Todo::Abort);
+            }
+        }
+    }
+
+    /// The session has ended a connection.
+    fn leave(&mut self, number: u32, way: Way, todo: fn(u32) -> Todo) {
+        let Some(connection) = self.all[number as usize].connections[way as usize].take() else {
+            return;
+        };
+        if let Some(connection) = self.connections.get_mut(connection) {
+            connection.is_live = false;
+        }
+        self.todo.push_back(todo(connection));
+    }
+
+    // Timers.
+
+    fn arm(&mut self, number: u32) {
+        let peer = &mut self.all[number as usize];
+        let Some(due) = peer.session.next_due() else { return };
+        // Most timers are postponed before they are due: an earlier entry stays.
+        if peer.armed.is_none_or(|armed| due < armed) {
+            peer.armed = Some(due);
+            self.timers.push(Reverse((due, number)));
+        }
+    }
+
+    pub fn next_due(&self) -> Option<Nanos> {
+        self.timers.peek().map(|Reverse((due, _))| *due)
+    }
+
+    pub fn advance(&mut self, now: Nanos) {
+        while let Some(Reverse((due, number))) = self.timers.peek().copied()
+            && due <= now
+        {
+            self.timers.pop();
+            let peer = &mut self.all[number as usize];
+            // An earlier entry has replaced this one.
+            if peer.armed != Some(due) {
+                continue;
+            }
+            peer.armed = None;
+            match peer.session.next_due() {
+                Some(due) if due <= now => self.handle(now, number, Input::Timer),
+                _ => self.arm(number),
+            }
+        }
+    }
+
+    // Routes.
+
+    /// Announces or withdraws a group in all sessions that are up.
+    pub fn set_announced(&mut self, group: usize, announced: bool) {
+        let Some(of) = self.groups.get_mut(group) else { return };
+        if std::mem::replace(&mut of.is_announced, announced) == announced {
+            return;
+        }
+        let kind = if announced { UpdateKind::Announce } else { UpdateKind::Withdraw };
+        for (number, peer) in self.all.iter_mut().enumerate() {
+            let Some((_, agreed)) = peer.session.established() else { continue };
+            for family in Family::ALL.into_iter().filter(|it| agreed.families[it.index()]) {
+                peer.tasks.push_back(Task::Routes { group, family, kind, part: None });
+            }
+            self.todo.push_back(Todo::Pump(number as u32));
+        }
+    }
+
+    /// Number of copies of packed routes.
+    #[cfg(test)]
+    pub fn packed_len(&self) -> usize {
+        self.packed.values().filter(|packed| packed.messages() > 0).count()
+    }
+
+    /// The connection on which a session is established.
+    pub fn established(&self, number: u32) -> Option<u32> {
+        let peer = self.all.get(number as usize)?;
+        peer.connections[peer.session.established()?.0 as usize]
+    }
+
+    /// Queues as much as has room of what the session of a connection has to send.
+    pub fn pump(&mut self, connection: u32, socket: &mut Socket<'_, Tag>) {
+        let Some(number) = self.connections.get(connection).map(|it| it.peer) else { return };
+        if self.established(number) != Some(connection) {
+            return;
+        }
+        loop {
+            let peer = &mut self.all[number as usize];
+            let Some(of) = self.connections.get_mut(connection).filter(|it| it.has_room()) else {
+                return;
+            };
+            let piece = match peer.tasks.front_mut() {
+                None => break,
+                Some(Task::Message(message)) => {
+                    let message = std::mem::take(message);
+                    peer.tasks.pop_front();
+                    let is_update = message.get(18) == Some(&2);
+                    peer.session.count_updates(is_update.into());
+                    of.push_message(message)
+                }
+                Some(Task::Routes { part: Some(part), kind, .. }) => {
+                    let messages = part.packed.run(&part.envelope, part.next, RUN);
+                    if messages.is_empty() {
+                        peer.tasks.pop_front();
+                        continue;
+                    }
+                    part.next = messages.end;
+                    let routes = u64::from(part.packed.routes(messages.clone()));
+                    match kind {
+                        UpdateKind::Announce => peer.announced += routes,
+                        UpdateKind::Withdraw => peer.withdrawn += routes,
+                    }
+                    peer.session.count_updates(messages.len() as u64);
+                    of.push_routes(&part.packed, &part.envelope, messages)
+                }
+                Some(Task::Routes { group, family, kind, part: part @ None }) => {
+                    let made = peer.session.established().and_then(|(_, agreed)| {
+                        let own = peer.session.settings();
+                        let attributes = &self.groups.get(*group)?.attributes;
+                        let envelope = match kind {
+                            UpdateKind::Announce => {
+                                Envelope::announce(*family, attributes, agreed, own)?
+                            }
+                            UpdateKind::Withdraw => Envelope::withdraw(*family),
+                        };
+                        Some((envelope, *agreed))
+                    });
+                    let made = made.and_then(|(envelope, agreed)| {
+                        let of = (*group, *family);
+                        let packed =
+                            packed(&mut self.packed, &self.groups, of, &envelope, &agreed)?;
+                        Some(Part { packed, envelope: Arc::new(envelope), next: 0 })
+                    });
+                    match made {
+                        Some(made) => *part = Some(made),
+                        None => _ = peer.tasks.pop_front(),
+                    }
+                    continue;
+                }
+            };
+            if socket.send(piece).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn acknowledged(&mut self, connection: u32, octets: u32, socket: &mut Socket<'_, Tag>) {
+        let Some(of) = self.connections.get_mut(connection) else { return };
+        of.acknowledge(octets);
+        self.pump(connection, socket);
+        let Some(of) = self.connections.get(connection) else { return };
+        let peer = &mut self.all[of.peer as usize];
+        let is_fed = of.is_empty() && peer.tasks.is_empty();
+        if is_fed && peer.session.state() == State::Established && peer.fed_at.is_none() {
+            peer.fed_at = Some(socket.now());
+        }
+    }
+
+    // Connections.
+
+    fn opened(&mut self, connection: u32, socket: &mut Socket<'_, Tag>) {
+        let Some(of) = self.connections.get_mut(connection) else { return };
+        of.flow = Some(socket.id());
+        let (number, way, now) = (of.peer, of.way, socket.now());
+        if way == Way::Passive {
+            let peer = &mut self.all[number as usize];
+            if !peer.session.accepts() {
+                of.is_live = false;
+                return socket.abort();
+            }
+            if peer.connections[way as usize].is_some() {
+                self.leave(number, way, Todo::Abort);
+                self.handle(now, number, Input::Ended(way, EndReason::Replaced));
+            }
+            self.all[number as usize].connections[way as usize] = Some(connection);
+        }
+        self.handle(now, number, Input::Opened(way));
+    }
+
+    /// TCP or the peer has ended a connection.
+    fn ended(&mut self, now: Nanos, connection: u32, reason: EndReason) {
+        let Some(of) = self.connections.get_mut(connection) else { return };
+        let (number, way) = (of.peer, of.way);
+        if std::mem::take(&mut of.is_live) {
+            let own = &mut self.all[number as usize].connections[way as usize];
+            // One of the peer that was never open is not the session's.
+            if *own == Some(connection) {
+                *own = None;
+                self.handle(now, number, Input::Ended(way, reason));
+            }
+        }
+    }
+}
+
+/// The packed routes of a group for what a session has negotiated. `None`: the attributes leave no
+/// room for a route.
+fn packed(
+    all: &mut HashMap<PackedKey, Packed>,
+    groups: &[SpeakerGroup],
+    (group, family): (usize, Family),
+    envelope: &Envelope,
+    agreed: &Negotiated,
+) -> Option<Packed> {
+    let room = room(family, agreed.most, envelope.overhead())?;
+    let has_paths = agreed.add_path_send[family.index()];
+    // Groups may announce the same prefix: each is another path.
+    let paths = if has_paths { PathIds::One(group as u32 + 1) } else { PathIds::None };
+    let prefixes = &groups.get(group)?.prefixes;
+    let packed = all
+        .entry((group, family, room, has_paths))
+        .or_insert_with(|| pack(family, prefixes(), room, paths));
+    Some(packed.clone())
+}
+
+impl Application for Peers {
+    type State = Tag;
+
+    fn event(&mut self, socket: &mut Socket<'_, Tag>, event: Event<'_>) {
+        let (connection, now) = (socket.state().0, socket.now());
+        match event {
+            Event::Established => self.opened(connection, socket),
+            Event::Received(octets) => {
+                let of = self.connections.get(connection).filter(|of| of.is_live);
+                if let Some((peer, way)) = of.map(|of| (of.peer, of.way)) {
+                    self.handle(now, peer, Input::Octets(way, octets));
+                }
+            }
+            Event::Acknowledged { octets, .. } => self.acknowledged(connection, octets, socket),
+            Event::PeerClosed => {
+                self.ended(now, connection, EndReason::Closed);
+                socket.close();
+            }
+            Event::Timer => {}
+            Event::Gone(reason) => {
+                self.ended(now, connection, end_reason(reason));
+                self.connections.remove(connection);
+            }
+        }
+    }
+
+    fn copy(&self, state: &Tag, _: &Tuple, piece: Piece, offset: u32, out: &mut [u8]) {
+        if let Some(connection) = self.connections.get(state.0) {
+            connection.copy(piece, offset, out);
+        }
+    }
+
+    fn accept(&mut self, _: Nanos, flow: &Tuple) -> Option<(ClassId, Tag)> {
+        let number = *self.by_ends.get(&(flow.local, flow.remote))?;
+        let accepts = flow.local_port == PORT && self.all[number as usize].session.accepts();
+        accepts.then(|| (self.class, Tag(self.connections.add(number, Way::Passive))))
+    }
+
+    fn listens(&self, flow: &Tuple) -> bool {
+        let peer = self.by_ends.get(&(flow.local, flow.remote));
+        flow.local_port == PORT
+            && peer.is_some_and(|number| self.all[*number as usize].session.accepts())
+    }
+}
+
+fn end_reason(reason: Reason) -> EndReason {
+    match reason {
+        Reason::Closed | Reason::Aborted => EndReason::Closed,
+        Reason::Reset => EndReason::Reset,
+        Reason::Refused => EndReason::Refused,
+        Reason::Unreachable => EndReason::Unreachable,
+        Reason::ConnectTimeout | Reason::Timeout | Reason::KeepaliveTimeout | Reason::Idle => {
+            EndReason::Timeout
+        }
+    }
+}
