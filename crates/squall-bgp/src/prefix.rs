@@ -41,7 +41,7 @@ impl Family {
 }
 
 /// A prefix. Bits of the address after the length are not sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix {
     pub address: IpAddr,
     /// Bits: at most 32 for IPv4, 128 for IPv6.

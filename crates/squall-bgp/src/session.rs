@@ -385,6 +385,11 @@ impl Session {
         })
     }
 
+    /// Whether routes wait for those of the peer, after a restart of this side.
+    pub fn is_deferring(&self) -> bool {
+        self.deferred.contains(&true)
+    }
+
     /// Since when the session is established.
     pub fn established_at(&self) -> Option<Nanos> {
         self.established_at

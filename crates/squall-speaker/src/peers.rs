@@ -2,15 +2,15 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, HashMap, VecDeque},
+    collections::{BTreeSet, BinaryHeap, HashMap, VecDeque},
     fmt,
     net::IpAddr,
     sync::Arc,
 };
 
 use squall_bgp::{
-    EndReason, Envelope, Family, Input, Learnt, LearntLimit, Negotiated, Output, Packed, PathIds,
-    Prefix, RouteAttributes, Session, State, UpdateKind, Way, pack, room,
+    EndReason, Envelope, Family, Input, Learnt, LearntLimit, Output, Packed, PathIds, Prefix,
+    RouteAttributes, Session, State, UpdateKind, Way, pack, room,
 };
 use squall_tcp::{Application, ClassId, Event, Piece, Reason, Socket, Tuple};
 use squall_units::Nanos;
@@ -68,7 +68,21 @@ pub struct Peer {
 #[derive(Debug)]
 enum Task {
     Message(Vec<u8>),
-    Routes { group: usize, family: Family, kind: UpdateKind, part: Option<Part> },
+    Routes {
+        group: usize,
+        family: Family,
+        kind: UpdateKind,
+        /// `None`: all routes of the group.
+        some: Option<Arc<[Prefix]>>,
+        /// Made when the routes before them are queued.
+        part: Option<Part>,
+    },
+}
+
+impl Task {
+    fn routes(group: usize, family: Family, kind: UpdateKind, some: Option<Arc<[Prefix]>>) -> Self {
+        Self::Routes { group, family, kind, some, part: None }
+    }
 }
 
 /// Routes of a group as a session sends them.
@@ -99,6 +113,9 @@ pub(crate) struct Peers {
     pub all: Vec<Peer>,
     by_ends: HashMap<(IpAddr, IpAddr), u32>,
     pub groups: Vec<SpeakerGroup>,
+    /// Routes of each announced group that are withdrawn alone. Ordered: the same seed gives the
+    /// same frames.
+    withdrawn: Vec<BTreeSet<Prefix>>,
     packed: HashMap<PackedKey, Packed>,
     pub connections: Connections,
     pub todo: VecDeque<Todo>,
@@ -112,6 +129,7 @@ impl Peers {
         Self {
             all: Vec::new(),
             by_ends: HashMap::new(),
+            withdrawn: vec![BTreeSet::new(); groups.len()],
             groups,
             packed: HashMap::new(),
             connections: Connections::default(),
@@ -163,8 +181,13 @@ impl Peers {
             Output::Feed { family, end } => {
                 let groups = self.groups.iter().enumerate().filter(|(_, group)| group.is_announced);
                 for (group, _) in groups {
-                    let kind = UpdateKind::Announce;
-                    peer.tasks.push_back(Task::Routes { group, family, kind, part: None });
+                    peer.tasks.push_back(Task::routes(group, family, UpdateKind::Announce, None));
+                    // All are packed together, and few are withdrawn alone: these follow.
+                    if !self.withdrawn[group].is_empty() {
+                        let some = self.withdrawn[group].iter().copied().collect();
+                        let task = Task::routes(group, family, UpdateKind::Withdraw, Some(some));
+                        peer.tasks.push_back(task);
+                    }
                 }
                 if !end.is_empty() {
                     peer.tasks.push_back(Task::Message(end));
@@ -235,14 +258,42 @@ impl Peers {
     /// Announces or withdraws a group in all sessions that are up.
     pub fn set_announced(&mut self, group: usize, announced: bool) {
         let Some(of) = self.groups.get_mut(group) else { return };
-        if std::mem::replace(&mut of.is_announced, announced) == announced {
+        let is_same = std::mem::replace(&mut of.is_announced, announced) == announced;
+        let withdrawn = std::mem::take(&mut self.withdrawn[group]);
+        match (announced, is_same) {
+            (true, true) => {
+                let some = withdrawn.into_iter().collect();
+                self.send(group, UpdateKind::Announce, Some(some));
+            }
+            (true, false) => self.send(group, UpdateKind::Announce, None),
+            (false, true) => {}
+            (false, false) => self.send(group, UpdateKind::Withdraw, None),
+        }
+    }
+
+    /// Announces or withdraws some routes of a group that is announced. Routes that are already so
+    /// are left out.
+    pub fn set_routes(&mut self, group: usize, kind: UpdateKind, mut prefixes: Vec<Prefix>) {
+        if !self.groups.get(group).is_some_and(|of| of.is_announced) {
             return;
         }
-        let kind = if announced { UpdateKind::Announce } else { UpdateKind::Withdraw };
+        let withdrawn = &mut self.withdrawn[group];
+        prefixes.retain(|prefix| match kind {
+            UpdateKind::Announce => withdrawn.remove(prefix),
+            UpdateKind::Withdraw => withdrawn.insert(*prefix),
+        });
+        self.send(group, kind, Some(prefixes.into()));
+    }
+
+    /// Sends routes of a group in all sessions that are up; `None`: all routes.
+    fn send(&mut self, group: usize, kind: UpdateKind, some: Option<Arc<[Prefix]>>) {
+        if some.as_ref().is_some_and(|some| some.is_empty()) {
+            return;
+        }
         for (number, peer) in self.all.iter_mut().enumerate() {
             let Some((_, agreed)) = peer.session.established() else { continue };
             for family in Family::ALL.into_iter().filter(|it| agreed.families[it.index()]) {
-                peer.tasks.push_back(Task::Routes { group, family, kind, part: None });
+                peer.tasks.push_back(Task::routes(group, family, kind, some.clone()));
             }
             self.todo.push_back(Todo::Pump(number as u32));
         }
@@ -295,7 +346,7 @@ impl Peers {
                     peer.session.count_updates(messages.len() as u64);
                     of.push_routes(&part.packed, &part.envelope, messages)
                 }
-                Some(Task::Routes { group, family, kind, part: part @ None }) => {
+                Some(Task::Routes { group, family, kind, some, part: part @ None }) => {
                     let made = peer.session.established().and_then(|(_, agreed)| {
                         let own = peer.session.settings();
                         let attributes = &self.groups.get(*group)?.attributes;
@@ -308,9 +359,17 @@ impl Peers {
                         Some((envelope, *agreed))
                     });
                     let made = made.and_then(|(envelope, agreed)| {
-                        let of = (*group, *family);
-                        let packed =
-                            packed(&mut self.packed, &self.groups, of, &envelope, &agreed)?;
+                        let room = room(*family, agreed.most, envelope.overhead())?;
+                        let key = (*group, *family, room, agreed.add_path_send[family.index()]);
+                        let packed = match some {
+                            Some(some) => pack_routes(key, some.iter().copied()),
+                            None => {
+                                let prefixes = &self.groups.get(*group)?.prefixes;
+                                let all = &mut self.packed;
+                                let pack = || pack_routes(key, prefixes());
+                                all.entry(key).or_insert_with(pack).clone()
+                            }
+                        };
                         Some(Part { packed, envelope: Arc::new(envelope), next: 0 })
                     });
                     match made {
@@ -332,7 +391,7 @@ impl Peers {
         self.pump(connection, socket);
         let Some(of) = self.connections.get(connection) else { return };
         let peer = &mut self.all[of.peer as usize];
-        let is_fed = of.is_empty() && peer.tasks.is_empty();
+        let is_fed = of.is_empty() && peer.tasks.is_empty() && !peer.session.is_deferring();
         if is_fed && peer.session.state() == State::Established && peer.fed_at.is_none() {
             peer.fed_at = Some(socket.now());
         }
@@ -374,24 +433,13 @@ impl Peers {
     }
 }
 
-/// The packed routes of a group for what a session has negotiated. `None`: the attributes leave no
-/// room for a route.
-fn packed(
-    all: &mut HashMap<PackedKey, Packed>,
-    groups: &[SpeakerGroup],
-    (group, family): (usize, Family),
-    envelope: &Envelope,
-    agreed: &Negotiated,
-) -> Option<Packed> {
-    let room = room(family, agreed.most, envelope.overhead())?;
-    let has_paths = agreed.add_path_send[family.index()];
-    // Groups may announce the same prefix: each is another path.
+/// Packs routes of a group. Groups may announce the same prefix: each is another path.
+fn pack_routes(
+    (group, family, room, has_paths): PackedKey,
+    prefixes: impl Iterator<Item = Prefix>,
+) -> Packed {
     let paths = if has_paths { PathIds::One(group as u32 + 1) } else { PathIds::None };
-    let prefixes = &groups.get(group)?.prefixes;
-    let packed = all
-        .entry((group, family, room, has_paths))
-        .or_insert_with(|| pack(family, prefixes(), room, paths));
-    Some(packed.clone())
+    pack(family, prefixes, room, paths)
 }
 
 impl Application for Peers {

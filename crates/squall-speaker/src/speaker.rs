@@ -3,7 +3,8 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use squall_bgp::{
-    EndReason, Input, LearntLimit, Notification, PeerSettings, Session, State, Way, cease,
+    EndReason, Input, LearntLimit, Notification, PeerSettings, Prefix, Session, State, UpdateKind,
+    Way, cease,
 };
 use squall_host::{Answer, FrameQueue};
 use squall_tcp::{ClassId, FlowKind, Settings, Stack, Tunables, Tuple};
@@ -56,6 +57,8 @@ pub enum Order {
     /// Announces or withdraws a group, by its number.
     Announce(usize),
     Withdraw(usize),
+    /// Announces or withdraws some routes of a group that is announced.
+    Routes(usize, UpdateKind, Vec<Prefix>),
     /// Starts a session that was stopped.
     Start(usize),
     /// Stops a session with a NOTIFICATION.
@@ -136,6 +139,7 @@ impl Speaker {
         match order {
             Order::Announce(group) => peers.set_announced(group, true),
             Order::Withdraw(group) => peers.set_announced(group, false),
+            Order::Routes(group, kind, prefixes) => peers.set_routes(group, kind, prefixes),
             Order::Start(peer) => peers.handle(now, peer as u32, Input::Start),
             Order::Stop(peer, error) => peers.handle(now, peer as u32, Input::Stop(error)),
             Order::Restart(peer, after) => {

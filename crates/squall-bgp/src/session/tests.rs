@@ -657,7 +657,9 @@ fn after_its_own_restart_it_waits_for_the_routes_of_the_peer() {
     test.octets(Way::Active, &message::keepalive());
     // IPv6 is not among the peer's families.
     assert_eq!(test.done(), ["KEEPALIVE Active", "feed Ipv6 2"]);
+    assert!(test.session.is_deferring());
     assert_eq!(test.octets(Way::Active, &end_of_rib(Family::Ipv4)).done(), ["feed Ipv4 2"]);
+    assert!(!test.session.is_deferring());
     // Once only.
     assert!(test.octets(Way::Active, &end_of_rib(Family::Ipv4)).done().is_empty());
 }

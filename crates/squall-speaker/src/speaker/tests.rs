@@ -1,6 +1,6 @@
 use std::{collections::BTreeSet, net::Ipv6Addr, sync::Arc};
 
-use squall_bgp::{AddPath, Family, LastError, Prefix, RouteAttributes};
+use squall_bgp::{AddPath, Family, LastError, RouteAttributes};
 use squall_host::{Arp, Echo, Host};
 
 use super::*;
@@ -263,6 +263,36 @@ fn orders_withdraw_and_announce_groups() {
     pair.order(0, Order::Start(1));
     pair.run(Nanos(20 * Nanos::SECOND.0));
     assert_eq!((routes(&pair, 0), routes(&pair, 1)), ([5000, 0], [5000, 0]));
+}
+
+#[test]
+fn some_routes_of_a_group_are_withdrawn_and_announced_alone() {
+    let mut pair = Pair::new(side(1, 2, vec![group(ranges(5000, 24))]), side(2, 2, vec![]));
+    pair.until(Nanos(10 * Nanos::SECOND.0), Pair::is_settled);
+    let routes = |pair: &Pair| [0, 1].map(|of| pair.peer(1, of).learnt.routes(Family::Ipv4));
+    let some = |count| ranges(count, 24)().collect::<Vec<_>>();
+    let order = |kind, count| Order::Routes(0, kind, some(count));
+    pair.order(0, order(UpdateKind::Withdraw, 10));
+    pair.order(0, order(UpdateKind::Announce, 3));
+    pair.run(Nanos::SECOND);
+    assert_eq!((routes(&pair), pair.peer(0, 0).withdrawn), ([4993, 4993], 10));
+    // Only changes are sent, and a session that comes up later does not get the withdrawn ones.
+    pair.order(0, order(UpdateKind::Withdraw, 10));
+    pair.order(0, Order::Stop(1, Notification::cease(cease::RESET)));
+    pair.run(Nanos::SECOND);
+    assert_eq!((routes(&pair), pair.peer(0, 0).withdrawn), ([4990, 0], 13));
+    pair.order(0, Order::Start(1));
+    pair.run(Nanos(20 * Nanos::SECOND.0));
+    assert_eq!(routes(&pair), [4990, 4990]);
+    // An order for the group is for all of its routes.
+    let before = pair.peer(0, 0).announced;
+    pair.order(0, Order::Announce(0));
+    pair.run(Nanos::SECOND);
+    assert_eq!((routes(&pair), pair.peer(0, 0).announced), ([5000, 5000], before + 10));
+    pair.order(0, Order::Withdraw(0));
+    pair.order(0, order(UpdateKind::Announce, 3));
+    pair.run(Nanos::SECOND);
+    assert_eq!(routes(&pair), [0, 0], "the group is withdrawn");
 }
 
 #[test]
