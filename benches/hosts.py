@@ -92,6 +92,12 @@ def run(profile: str) -> tuple[dict, float, int]:
         return whole, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
 
 
+def verdict(report: dict) -> str:
+    """Return `valid`, or why it is not."""
+    found = report["verdict"]
+    return found["status"] if found["valid"] else found["reasons"][0]["text"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -122,7 +128,7 @@ def main() -> None:
             f"{kind}_answered": of["answered"],
             f"{kind}_per_s": args.rate,
             f"{kind}_cpu_us": round(1e6 * asked_s / max(1, sent), 2),
-            f"{kind}_valid": asked["verdict"]["valid"],
+            f"{kind}_verdict": verdict(asked),
         }
     for name, value in figures.items():
         print(f"{name:22} {value}")

@@ -51,6 +51,8 @@ name = "subscribers"
 port = "A"
 count = {count}
 setup = "{rate}/s"
+# dnsmasq offers an address again before it is requested: the later host gets a NAK.
+restarts = 50
 
 [[stream]]
 name = "uplink"
@@ -87,6 +89,7 @@ port = "A"
 count = 5
 mac = "02:76:00:00:00:01"
 release = true
+restarts = 50
 
 [flows]
 servers = "A"
