@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let mut session = Session::new(settings(1));
     let mut peer = Session::new(settings(2));
-    let mut learnt = Learnt::new(LearntLimit::new(1000));
+    let mut learnt = Learnt::new(LearntLimit::new(1000)).with_attributes();
     let (mut now, mut out) = (Nanos(1_000_000_000), Vec::new());
     session.handle(now, Input::Start, &mut out, &mut learnt);
     session.handle(now, Input::Opened(Way::Active), &mut out, &mut learnt);

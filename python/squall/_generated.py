@@ -112,10 +112,13 @@ __all__ = [
     "RolesReport",
     "RoutePort",
     "RouteReport",
+    "RouteStepReport",
     "RouteTimes",
     "RouterGroupReport",
+    "RouterMessagesReport",
     "RouterProtocolReport",
     "RouterReport",
+    "RouterSessionsReport",
     "RouterStepReport",
     "RoutesReport",
     "RulePassage",
@@ -1062,6 +1065,9 @@ class RoutesReport:
     convergence : RouteTimes or None
         Time from the departure of the last frame that arrived at the old port to that of the first
         one at the new port, for the routes whose frames arrived at another port later.
+    steps : tuple of RouteStepReport
+        The results of each step of a router: at most 16, in order. The plan says whether there are
+        more. Empty without steps, or if times are not known. Live orders are no steps here.
     ports : tuple of RoutePort
         Number of routes whose first and last frame arrived at a port, for each port.
     worst : tuple of RouteReport
@@ -1080,6 +1086,7 @@ class RoutesReport:
     loss_of_connectivity: RouteTimes | None
     loss_derived_s: float | None
     convergence: RouteTimes | None
+    steps: tuple[RouteStepReport, ...]
     ports: tuple[RoutePort, ...]
     worst: tuple[RouteReport, ...]
 
@@ -1105,6 +1112,44 @@ class RouteTimes:
     p90_s: float
     p99_s: float
     full_s: float
+
+
+@dataclass(frozen=True)
+class RouteStepReport:
+    """The frames of a stream that were due from 100 ms before a step of a router to 100 ms
+    before the next one: frames may leave later than they are due. If the stream's port was
+    delayed by more (its ``moved_s``), frames after a step may be part of the step before.
+
+    Attributes
+    ----------
+    steps : str
+        The router and its step: ``r1: withdraw edge``; several with commas if they are due at once.
+    due_s : float
+        When it was due, and when it was begun, seconds after the start of the run; None: the router
+        is on another node.
+    sent, lost : int
+        Frames to all routes, and those that are lost.
+    lossy, down : int
+        Routes of which frames are lost, and those whose last frame before the next step did not
+        arrive.
+    loss_of_connectivity : RouteTimes or None
+        As in ``RoutesReport``, of these frames.
+    since_step : RouteTimes or None
+        The Route-Specific Convergence Time (section 3.6.3) of the routes whose frames changed the
+        port: from the step to the departure of the first frame at the new port.
+    """
+
+    steps: str
+    due_s: float
+    begun_s: float | None
+    sent: int
+    lost: int
+    lossy: int
+    down: int
+    loss_of_connectivity: RouteTimes | None
+    loss_derived_s: float | None
+    convergence: RouteTimes | None
+    since_step: RouteTimes | None
 
 
 @dataclass(frozen=True)
@@ -2466,13 +2511,20 @@ class RouterReport:
     port : str
         Name of the port.
     daemon : str
-        The daemon: ``BIRD``.
+        The daemon: ``BIRD`` or ``FRR``, or ``native``.
+    count : int
+        Number of routers: more than 1 only for native ones.
     routes : int
         Routes of the profile, which it announces.
     sent : int
         Frames of the daemon to the port.
     received, dropped : int
         Frames of the port that the daemon got, and those for which its interface had no room.
+    protocols : tuple of RouterProtocolReport
+        A native router with more than 100 sessions has only those here that are not up, at most 100
+        of them.
+    sessions : RouterSessionsReport or None
+        Sums over all sessions; None: a daemon, whose sessions are all in ``protocols``.
     downs : int
         How often sessions that were up went down, other than by a step.
     groups : tuple of RouterGroupReport
@@ -2485,26 +2537,28 @@ class RouterReport:
         Routes that it should have learnt from the device; None: the profile expects none.
     failed : str or None
         Why the daemon or its link ended before the end of the run; None: it did not.
-    cpu_s : float
-        CPU time of the daemon, seconds, and its peak memory, octets.
+    cpu_s : float or None
+        CPU time of the daemon, seconds, and its peak memory, octets; None: there is no daemon.
     """
 
     name: str
     port: str
     daemon: str
+    count: int
     routes: int
     sent: int
     received: int
     dropped: int
     protocols: tuple[RouterProtocolReport, ...]
+    sessions: RouterSessionsReport | None
     downs: int
     groups: tuple[RouterGroupReport, ...]
     steps: tuple[RouterStepReport, ...]
     more_steps: int
     expected: ExpectedRoutesReport | None
     failed: str | None
-    cpu_s: float
-    memory: int
+    cpu_s: float | None
+    memory: int | None
 
 
 @dataclass(frozen=True)
@@ -2521,7 +2575,7 @@ class RouterProtocolReport:
         The daemon's word for its state (``Established``, ``Running``, ``Alone``), or ``ended`` with
         the daemon.
     up : bool
-        BGP: the session is established. OSPF: it has neighbors. RIP and BFD: it runs.
+        BGP: the session is established. OSPF, IS-IS: it has neighbors. RIP and BFD: it runs.
     up_after_s : float or None
         Time from the daemon's start until it was up first, seconds; None: never.
     neighbor : str
@@ -2530,6 +2584,11 @@ class RouterProtocolReport:
         The last error, if any: ``Socket: Connection refused``.
     imported, exported : int
         Routes that it has learnt, and routes that it announces.
+    acknowledged_after_s : float or None
+        Time from Established until the neighbor had acknowledged all routes, seconds; None: it has
+        not, or the daemon does not know.
+    sent, received : RouterMessagesReport or None
+        Messages; None: the daemon does not know.
     """
 
     name: str
@@ -2541,6 +2600,56 @@ class RouterProtocolReport:
     error: str
     imported: int
     exported: int
+    acknowledged_after_s: float | None
+    sent: RouterMessagesReport | None
+    received: RouterMessagesReport | None
+
+
+@dataclass(frozen=True)
+class RouterMessagesReport:
+    """Messages of BGP by their type."""
+
+    opens: int
+    updates: int
+    notifications: int
+    keepalives: int
+    refreshes: int
+
+
+@dataclass(frozen=True)
+class RouterSessionsReport:
+    """Sums over the sessions of native routers.
+
+    Attributes
+    ----------
+    up : int
+        Sessions that are established.
+    ever_up : int
+        Sessions that were established at any time.
+    all_up_after_s : float or None
+        Time from the start of the run until each session had been established, seconds; None: one
+        has not.
+    acknowledged_after_s : float or None
+        The longest time of a session from Established until the neighbor had acknowledged all
+        routes, seconds; None: none has.
+    imported, exported : int
+        Routes that were learnt, and routes that are announced.
+    sent, received : RouterMessagesReport
+        Messages.
+    closed_windows : int
+        How often a neighbor had no room for more octets: it is slower than the router.
+    """
+
+    sessions: int
+    up: int
+    ever_up: int
+    all_up_after_s: float | None
+    acknowledged_after_s: float | None
+    imported: int
+    exported: int
+    sent: RouterMessagesReport
+    received: RouterMessagesReport
+    closed_windows: int
 
 
 @dataclass(frozen=True)
@@ -2555,12 +2664,15 @@ class RouterGroupReport:
         Routes that are withdrawn now, by steps or flaps.
     flaps : int
         Withdrawals by flaps.
+    late_flaps : int
+        Withdrawals and announcements by flaps that came over 100 ms late.
     """
 
     name: str
     routes: int
     withdrawn: int
     flaps: int
+    late_flaps: int
 
 
 @dataclass(frozen=True)
@@ -2570,8 +2682,8 @@ class RouterStepReport:
     Attributes
     ----------
     action : str
-        ``withdraw``, ``announce``, ``down``, ``up``, ``restart``, ``refresh``, ``silent`` or
-        ``talk``.
+        ``withdraw``, ``announce``, ``down``, ``up``, ``restart``, ``refresh``, ``silent``, ``talk``
+        or ``notify``.
     group, neighbor : str or None
         The group, or the address of the neighbor, that it names; None: all.
     by : str
@@ -2579,8 +2691,10 @@ class RouterStepReport:
     begun_s : float
         When it was begun.
     acknowledged_s : float or None
-        When the daemon had acknowledged it; for single routes, when it had taken over all of them;
-        for ``restart``, when it answered again. None: it has not yet.
+        When the daemon had acknowledged it; for single routes, when it had taken over all of them
+        (of FRR, its zebra, whose protocols announce them later); for ``restart``, when it answered
+        again. For native routers, when the neighbors had acknowledged all octets. None: it has not
+        yet.
     routes : int
         Routes that were withdrawn or announced by it.
     first_sent_s, last_sent_s : float or None
@@ -2604,8 +2718,9 @@ class RouterStepReport:
 
 @dataclass(frozen=True)
 class ExpectedRoutesReport:
-    """The routes that another router announces, compared by number with those learnt: by the
-    protocol (BGP, OSPF, RIP) that has learnt most.
+    """The routes that another router announces, compared with those learnt: at the end of the
+    run of a native router prefix by prefix, if none of them is withdrawn; otherwise by number,
+    with the protocol (BGP, OSPF, IS-IS, RIP) that has learnt most.
 
     Attributes
     ----------
@@ -2614,7 +2729,9 @@ class ExpectedRoutesReport:
     routes : int
         Routes that it announces now.
     missing, extra : int
-        How many fewer or more were learnt.
+        Routes that were not learnt, and further ones that were.
+    by_prefix : bool
+        Whether prefixes were compared.
     """
 
     router: str
@@ -2622,6 +2739,7 @@ class ExpectedRoutesReport:
     routes: int
     missing: int
     extra: int
+    by_prefix: bool
 
 
 @dataclass(frozen=True)

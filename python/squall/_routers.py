@@ -62,6 +62,26 @@ class RouterControl(Generic[Done]):
         """Begin sessions again that `down` has ended."""
         return self._order("up", neighbor=neighbor)
 
+    def notify(
+        self,
+        code: int,
+        subcode: int = 0,
+        *,
+        data: bytes = b"",
+        neighbor: str | None = None,
+        duration: float | str | None = None,
+    ) -> Done:
+        """End the session with `neighbor`, or (None) all sessions, with this NOTIFICATION (RFC 4271
+        section 4.5). The router needs ``daemon = "native"``."""
+        return self._order(
+            "notify",
+            neighbor=neighbor,
+            code=code,
+            subcode=subcode,
+            data=data.hex() or None,
+            duration=duration,
+        )
+
     def restart(self) -> Done:
         """Restart the daemon, gracefully if the profile has ``graceful_restart = true``."""
         return self._order("restart")

@@ -146,15 +146,17 @@ class Stream(Table):
     src : str
         "host:NAME": the hosts of this group, which is on the same port, send the frames, one after
         the other, if they have an address. A frame has the MAC address, VLAN and IP address of its
-        host, and goes to the MAC address of its gateway, unless the packet sets ``eth(dst=...)``.
-        Default: the packet's addresses.
+        host, and goes to the MAC address of its gateway, unless the packet sets ``eth(dst=...)``;
+        that of a host with ``pppoe`` is in its session. Default: the packet's addresses.
     dst : str
         "host:NAME": frames go to the hosts of this group that have an address, one after the other.
         The destination's MAC address is that of the host, unless the packet sets ``eth(dst=...)``,
-        or the frames come from hosts. "routes:ROUTER" or "routes:ROUTER/GROUP": frames go to the
-        routes that the router announces, one after the other: to the first host of each, or with
-        "#7" at the end to the seventh. With ``latency = true``, the report has the loss and
-        convergence of each route. Default: the packet's addresses.
+        or the frames come from hosts; that to a host with ``pppoe`` is then in its session, from
+        its access concentrator. "routes:ROUTER" or "routes:ROUTER/GROUP": frames go to the routes
+        that the router announces, one after the other: to the first host of each, or the next
+        address if a more specific route has it; or with "#7" at the end to the seventh host. A
+        default route is left out. With ``latency = true``, the report has the loss and convergence
+        of each route. Default: the packet's addresses.
     size : int | str | Iterable[int] | Mapping[str, Any]
         Frame length in octets with FCS. Default: the length of the packet, at least 64. 64: always
         64. "64-1518": 64, 65 ... 1518, repeated; "64-1518/64": in steps of 64. [64, 594]: in order,
@@ -1183,9 +1185,9 @@ class HostGroup(Table):
 
 @dataclass(kw_only=True)
 class Router(Table):
-    """A router: a routing daemon (BIRD 2) in a network namespace of its own, whose interface is
-    on a port. It has the frames of the port that are for its MAC address or for groups; test
-    traffic does not reach it.
+    """A router: a routing daemon (BIRD 2 or FRR) in a network namespace of its own, whose
+    interface is on a port; or a native one, which needs neither. It has the frames of the port
+    that are for its MAC address or for groups; test traffic does not reach it.
 
     ``[[router]]`` of a profile. None: left out. The values are checked when the profile is used,
     because they depend on its other parts.
@@ -1196,6 +1198,15 @@ class Router(Table):
         Unique among routers; reports use it. Default "router 1" and so on.
     port : str
         A name from [ports]. May be left out if there is only one.
+    daemon : Literal["bird", "frr", "native"]
+        "bird": a routing daemon (BIRD 2). "frr": FRR, which has IS-IS, too. "native": no daemon,
+        but a speaker of BGP that is a part of Squall, for many sessions, fast announcements, any
+        NOTIFICATION and virtual time. Default "bird"; with isis "frr".
+    count : int
+        Number of routers, with daemon = "native": they have the same neighbors and routes, and
+        their addresses, MAC addresses and router IDs follow each other. Default 1.
+    asn_step : int
+        Difference between the numbers of the autonomous systems of two of them. Default 0.
     mac : str
         MAC address. Default 02:54:NN:00:00:01, where NN is the number of the router.
     ipv4 : str
@@ -1212,7 +1223,7 @@ class Router(Table):
         Hold time that BGP offers. Default 90 s. Units: ns, us, ms, s, min, h; a bare number is
         seconds.
     password : str
-        Password of BGP's TCP connections (RFC 2385). Default: none.
+        Password of BGP's TCP connections (RFC 2385): 1 to 80 octets. Default: none.
     med : int
         ``MULTI_EXIT_DISC`` of the routes that BGP announces. Default: none.
     prepend : int
@@ -1223,12 +1234,22 @@ class Router(Table):
         The router speaks OSPFv2 (RFC 2328) in this area: "0.0.0.0".
     ospf3 : str
         The router speaks OSPFv3 (RFC 5340) in this area: "0.0.0.0".
+    isis : str
+        The router speaks IS-IS (ISO/IEC 10589, RFC 1195) in this area: "49.0001". It then runs FRR.
+        Its system ID has the digits of the router ID: 192.168.1.1 is 1921.6800.1001.
+    isis_level : Literal["1", "2", "1-2"]
+        Level of IS-IS: "1", "2" or "1-2". Default "1-2".
+    isis_metric : int
+        Metric of the interface in IS-IS. Default 10.
+    isis_network : Literal["broadcast", "point-to-point"]
+        Network of IS-IS: "broadcast" or "point-to-point". Default "broadcast".
     hello : Time
-        Interval of OSPF's hello packets, whole seconds. Default 10 s. Units: ns, us, ms, s, min, h;
-        a bare number is seconds.
+        Interval of the hello packets of OSPF and IS-IS, whole seconds. Default 10 s. Units: ns, us,
+        ms, s, min, h; a bare number is seconds.
     dead : Time
-        Time after which a silent neighbor of OSPF is gone, whole seconds. Default four intervals.
-        Units: ns, us, ms, s, min, h; a bare number is seconds.
+        Time after which a silent neighbor of OSPF or IS-IS is gone, whole seconds; with IS-IS, 2 to
+        100 intervals. Default four intervals. Units: ns, us, ms, s, min, h; a bare number is
+        seconds.
     rip : bool
         The router speaks RIPv2 (RFC 2453). Default false.
     ripng : bool
@@ -1237,8 +1258,9 @@ class Router(Table):
         Interval of RIP's updates, whole seconds. Default 30 s. Units: ns, us, ms, s, min, h; a bare
         number is seconds.
     bfd : Time
-        The router watches the neighbors of BGP and OSPF by BFD (RFC 5880), with packets at this
-        interval: "100 ms". Default: no BFD. Units: ns, us, ms, s, min, h; a bare number is seconds.
+        The router watches the neighbors of BGP, OSPF and IS-IS by BFD (RFC 5880), with packets at
+        this interval: "100 ms". Default: no BFD. Units: ns, us, ms, s, min, h; a bare number is
+        seconds.
     routes : str | Iterable[str]
         Routes that the router announces by all its protocols: "198.51.100.0/24"; consecutive ones:
         "10.0.0.0/24 x 1000"; different ones with the lengths of a real table: "random x 100000",
@@ -1266,6 +1288,9 @@ class Router(Table):
 
     name: str | None = None
     port: str | None = None
+    daemon: Literal["bird", "frr", "native"] | None = None
+    count: int | None = None
+    asn_step: int | None = None
     mac: str | None = None
     ipv4: str | None = None
     ipv6: str | None = None
@@ -1279,6 +1304,10 @@ class Router(Table):
     communities: str | Iterable[str] | None = None
     ospf: str | None = None
     ospf3: str | None = None
+    isis: str | None = None
+    isis_level: Literal["1", "2", "1-2"] | None = None
+    isis_metric: int | None = None
+    isis_network: Literal["broadcast", "point-to-point"] | None = None
     hello: Time | None = None
     dead: Time | None = None
     rip: bool | None = None

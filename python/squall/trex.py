@@ -399,7 +399,7 @@ class STLClient:
         **_: Any,
     ) -> None:
         """Change the rate during traffic; ``"5kpps+"`` and ``"10%-"`` are relative to the current
-        rate.
+        rate. Streams with latency keep their own rates, here and in `start`.
         """
         chosen = self._ports(ports, self.get_active_ports())
         with self._lock:
@@ -598,7 +598,12 @@ class STLClient:
             parsed[3]
         ]
         now = self._active.get(port, 1.0)
-        factor = value if unit is None else self._share(port, unit, value / share)
+        if unit is None:
+            factor = value
+        elif unit == "percentage" and parsed[4]:
+            factor = now * value / 100
+        else:
+            factor = self._share(port, unit, value / share)
         factor = {"": factor, "+": now + factor, "-": now - factor}[parsed[4]]
         if not factor > 0:
             raise TRexArgumentError(f"mult = {mult!r}: the rate must be above 0")

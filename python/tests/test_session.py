@@ -244,6 +244,10 @@ def test_orders_are_for_routers_of_the_run(loop: Address) -> None:
         run = session.start()
         with pytest.raises(squall.ProfileError, match='there is no router "r1"'):
             run.router("r1").withdraw("edge", count=100, duration="5 s")
+        with pytest.raises(squall.ProfileError, match='there is no router "r1"'):
+            run.router("r1").notify(6, 9, data=b"\x00", neighbor="10.0.0.2")
+        with pytest.raises(squall.ProfileError, match="code"):
+            run.router("r1").notify(0)
         with pytest.raises(squall.ProfileError, match="duration"):
             run.router("r1").down(duration="soon")
         with pytest.raises(squall.ProfileError, match="is not an address"):

@@ -180,6 +180,28 @@ def test_a_multiplier_is_a_factor_or_what_the_streams_come_to(
     assert asked == pytest.approx(pps, rel=1e-3)
     client.update(mult="500pps+")
     assert client._run.report().streams[0].asked_pps == pytest.approx(pps + 500, rel=1e-3)
+    client.update(mult="50%-")
+    assert client._run.report().streams[0].asked_pps == pytest.approx((pps + 500) / 2, rel=1e-3)
+
+
+def test_a_multiplier_leaves_streams_with_latency(client: STLClient) -> None:
+    packet = STLPktBuilder(pkt=Ether() / IP() / UDP() / (b"x" * 18))
+    measured = STLFlowLatencyStats(pg_id=1)
+    client.add_streams(
+        [
+            STLStream(packet=packet, mode=STLTXCont(pps=100), flow_stats=measured),
+            STLStream(packet=packet, mode=STLTXCont(pps=1)),
+        ],
+        ports=[0],
+    )
+    with pytest.raises(trex.TRexError, match="100 pps together"):
+        client.start(ports=[0], mult="50pps")
+    client.start(ports=[0], mult="700pps")
+    assert client._run is not None
+    for rate in (600, 1200):
+        asked = [stream.asked_pps for stream in client._run.report().streams]
+        assert asked == pytest.approx([100, rate], rel=1e-3)
+        client.update(mult="1300pps")
 
 
 def test_ports_are_paused_resumed_and_stopped_one_by_one(client: STLClient) -> None:

@@ -711,6 +711,70 @@ const steps = {
     await ask(page, `/runs/${run.id}/stop`, "POST", {});
   },
 
+  async "routers show their sessions and groups, and take orders"(page) {
+    const { run } = await ask(page, "/runs", "POST", { owner: "alice", profile: { ports: { A: "loop:routed" }, stream: [{ packet: "eth/ipv4/udp", rate: "100 pps" }], duration: "1 h" } });
+    const router = {
+      name: "r1", port: "A", daemon: "BIRD", routes: 300, sent: 12, received: 11, dropped: 0, downs: 0, more_steps: 0, expected: null, failed: null, cpu_s: 0, memory: 0,
+      protocols: [{ name: "bgp1", kind: "BGP", state: "Established", up: true, up_after_s: 1.5, neighbor: "10.0.0.2", error: "", imported: 7, exported: 300 }],
+      groups: [{ name: "routes", routes: 100, withdrawn: 0, flaps: 0, late_flaps: 0 }, { name: "edge", routes: 200, withdrawn: 50, flaps: 0, late_flaps: 0 }],
+      steps: [{ action: "withdraw", group: "edge", neighbor: null, by: "profile", due_s: 1, begun_s: 1, acknowledged_s: 1.25, routes: 50, first_sent_s: null, last_sent_s: null, error: null }],
+    };
+    // Daemons of routers need BIRD, and rights that this lab does not give: the page gets one.
+    const stats = new RegExp(`/runs/${run.id}/stats$`);
+    const requests = new RegExp(`/runs/${run.id}/routers$`);
+    await page.route(stats, async (route) => {
+      const response = await route.fetch();
+      const answer = await response.json();
+      if (answer.report) answer.report.routers = [router];
+      await route.fulfill({ response, json: answer });
+    });
+    const bodies = [];
+    let refusal;
+    await page.route(requests, async (route) => {
+      bodies.push(route.request().postDataJSON());
+      await route.fulfill(refusal ? { status: 400, json: { error: { code: "bad_request", message: refusal } } } : { json: run });
+    });
+    await page.goto(`${url}/#/run?id=${run.id}`);
+    const section = page.getByRole("region", { name: "Router r1" });
+    await section.getByRole("table", { name: "protocols of r1" }).getByText("Established").waitFor();
+    await section.getByRole("row", { name: /^edge 200 50/ }).waitFor();
+    await section.getByRole("table", { name: "steps of r1" }).getByText("withdraw edge").waitFor();
+    const press = async (name, keys) => {
+      await section.getByRole("button", { name, exact: true }).click();
+      await until(() => bodies.length, `${name} is ordered`);
+      assert.deepEqual(bodies.pop(), { router: "r1", ...keys });
+    };
+    await press("Withdraw", { action: "withdraw" });
+    await section.getByLabel("Group", { exact: true }).selectOption("edge");
+    await section.getByLabel("Number", { exact: true }).fill("20");
+    await press("Announce", { action: "announce", group: "edge", count: 20 });
+    await section.getByLabel("Duration", { exact: true }).fill("5 s");
+    await press("Withdraw", { action: "withdraw", group: "edge", count: 20, duration: "5 s" });
+    await press("Silent", { action: "silent", duration: "5 s" });
+    await press("Talk", { action: "talk" });
+    await press("Refresh", { action: "refresh" });
+    await section.getByLabel("Neighbor", { exact: true }).selectOption("10.0.0.2");
+    await press("Down", { action: "down", neighbor: "10.0.0.2", duration: "5 s" });
+    await press("Up", { action: "up", neighbor: "10.0.0.2" });
+    await press("Restart", { action: "restart" });
+    refusal = "there is no group";
+    await section.getByRole("button", { name: "Withdraw" }).click();
+    await page.getByText(refusal).waitFor();
+    await page.evaluate(axe);
+    const { violations } = await page.evaluate(() => globalThis.axe.run('section[aria-label="Router r1"]', { resultTypes: ["violations"] }));
+    assert.deepEqual(violations.map(({ id, nodes }) => `${id}: ${nodes[0].html}`), []);
+    const size = page.viewportSize();
+    await page.setViewportSize({ width: 360, height: 740 });
+    const fits = () => section.evaluate((card) => card.scrollWidth <= card.clientWidth && card.getBoundingClientRect().right <= innerWidth);
+    await until(fits, "nothing sticks out of a narrow window");
+    await page.setViewportSize(size);
+    await page.unroute(stats);
+    await page.unroute(requests);
+    // The daemon itself refuses an order for a router that the run does not have.
+    await assert.rejects(ask(page, `/runs/${run.id}/routers`, "POST", { router: "r1", action: "talk" }), /there is no router/);
+    await ask(page, `/runs/${run.id}/stop`, "POST", {});
+  },
+
   async "conversations are sorted, filtered and summed by host as the report has them"(page) {
     const stream = (name, port, packet, vary = []) => ({ name, port, packet, vary, rate: "150 pps" });
     const profile = {

@@ -174,6 +174,23 @@ def a_lab_comes_and_goes(squall, _golden, _folder):
     expect(not holders(lab.name), "a process of the lab is left")
 
 
+def of_two_at_once_one_is_refused(squall, _golden, _folder):
+    name = f"interop-two-{os.getpid()}"
+    pipe = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    both = [subprocess.Popen([squall, "lab", "up", name], **pipe) for _ in range(2)]
+    errors = "".join(one.communicate(timeout=60)[1] for one in both)
+    try:
+        statuses = sorted(one.returncode for one in both)
+        if 3 in statuses:
+            print(f"SKIPPED: no lab for {user_name()}: {errors.strip()}")
+            return
+        expect(statuses == [0, 2], f"exit statuses {statuses}: {errors}")
+        expect("setting it up" in errors or "is up already" in errors, errors)
+        expect(len(holders(name)) == 1, f"held by {holders(name)}")
+    finally:
+        subprocess.run([squall, "lab", "down", name], capture_output=True, timeout=60)
+
+
 def holders(lab):
     """Return the processes whose command line contains the lab's name."""
     found = []
@@ -254,7 +271,12 @@ def both_ways_and_measured(squall, _golden, folder):
         )
 
 
-TESTS = [tcpdump_sees_the_golden_frames, a_lab_comes_and_goes, both_ways_and_measured]
+TESTS = [
+    tcpdump_sees_the_golden_frames,
+    a_lab_comes_and_goes,
+    of_two_at_once_one_is_refused,
+    both_ways_and_measured,
+]
 
 
 def main():

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Devices and ports of Open Traffic Generator, driven by a stock snappi, against lldpd and Kea over
-a veth pair: lldpd has the LLDP instance as a neighbor until protocols stop, and the instance has
-lldpd; Kea's file has the leases that the DHCPv6 client has, and none after the stop.
+"""Devices and ports of Open Traffic Generator, driven by a stock snappi, against lldpd, Kea and
+BIRD over a veth pair: lldpd has the LLDP instance as a neighbor until protocols stop, and the instance
+has lldpd; Kea's file has the leases that the DHCPv6 client has, and none after the stop; BIRD has
+the routes of the BGP sessions with their attributes, and the sessions have those of BIRD.
 
-Needs root, ip and snappi; parts need lldpd and kea-dhcp6; $SQUALL is target/debug/squall unless
-set.
+Needs root, ip and snappi; parts need lldpd, kea-dhcp6 and bird; $SQUALL is target/debug/squall
+unless set.
 """
 
 import contextlib
@@ -17,12 +18,28 @@ import sys
 import tempfile
 import time
 
-from flows import LOCAL, REMOTE, SQUALL, inside, network, wait
+from flows import LOCAL, REMOTE, SQUALL, V4, V6, inside, network, wait
 from host_services import neighbor_daemon, unpacked
 from hosts import Kea
 from tools import Failed, run, same
 
 MAC = "02:53:00:00:00:07"
+OWN, OWN6 = "10.77.0.9", "fd77::9"
+
+BIRD = f"""
+log "{{folder}}/bird.log" all;
+router id 192.0.2.1;
+protocol device {{{{ }}}}
+protocol static {{{{ ipv4; route 203.0.113.0/24 blackhole; }}}}
+protocol static {{{{ ipv6; route 2001:db8:f::/48 blackhole; }}}}
+template bgp speaker {{{{
+  passive on; graceful restart on;
+  ipv4 {{{{ import all; export where source = RTS_STATIC; next hop self; add paths on; }}}};
+  ipv6 {{{{ import all; export where source = RTS_STATIC; next hop self; }}}};
+}}}}
+protocol bgp b4 from speaker {{{{ local {V4} as 65002; neighbor {OWN} as 65001; }}}}
+protocol bgp b6 from speaker {{{{ local {V6} as 65002; neighbor {OWN6} as 65002; }}}}
+"""
 
 
 class Client:
@@ -117,6 +134,51 @@ def dhcp_peers(folder, url):
         wait("Kea has no lease", lambda: not kea.rows())
 
 
+def bgp_peers(folder, url, program, environment):
+    config, control = folder / "bird.conf", folder / "bird.ctl"
+    config.write_text(BIRD.format(folder=folder))
+    environment = {**os.environ, **environment}
+    bird = subprocess.Popen(
+        inside(REMOTE, program, "-f", "-c", config, "-s", control), env=environment
+    )
+    birdc = pathlib.Path(program).with_name("birdc")
+
+    def ask(*what):
+        return run(birdc, "-s", control, *what, env=environment).stdout
+
+    try:
+        wait("BIRD starts", control.exists)
+        with Client(url, "bgp") as client:
+            learnt = client.next()["learnt"]
+            # Paths to internal peers have no number.
+            for name, path, preference in [("external", [65002], None), ("internal", [], 100)]:
+                found = learnt[name]
+                same(f"routes of {name}", sorted(found), ["2001:db8:f::/48", "203.0.113.0/24"])
+                for network, (segments, local) in found.items():
+                    same(f"path of {network}", segments, path)
+                    same(f"local preference of {network}", local, preference)
+            for network, expected in [
+                ("198.51.100.0/24", ["BGP.as_path: 65001 1112", "BGP.med: 50", "BGP.origin: EGP"]),
+                ("198.51.101.0/24", ["BGP.as_path: 65001 1112", "BGP.community: (1,2)"]),
+                ("2001:db8:1::/48", ["BGP.local_pref: 70", f"BGP.next_hop: {OWN6}"]),
+            ]:
+                text = ask("show", "route", "all", network)
+                for attribute in expected:
+                    if attribute not in text:
+                        raise Failed(f"{network}: no {attribute} in {text}")
+            counted = client.stop()
+            same("withdrawn routes", counted["route_withdraws_sent"], 0)
+            wait("BIRD has no session", lambda: "Established" not in ask("show", "protocols"))
+            if "198.51.100.0" in ask("show", "route"):
+                raise Failed("BIRD still has a route")
+        log = (folder / "bird.log").read_text()
+        if "Received: Administrative shutdown" not in log:
+            raise Failed(f"no CEASE in {log}")
+    finally:
+        bird.terminate()
+        bird.wait(10)
+
+
 def until(good):
     """Return the first true value, within a minute."""
     end = time.monotonic() + 60
@@ -134,7 +196,7 @@ def client(part, url):
     api = snappi.api(location=url, verify=False)
     config = api.config()
     config.ports.add(name="p1", location="va")
-    {"lldp": lldp_config, "dhcp": dhcp_config}[part](config)
+    {"lldp": lldp_config, "dhcp": dhcp_config, "bgp": bgp_config}[part](config)
     api.set_config(config)
 
     def protocols(state):
@@ -156,6 +218,13 @@ def client(part, url):
     if part == "lldp":
         found = until(lambda: states("lldp_neighbors"))
         shown = {"neighbors": [neighbor.serialize("dict") for neighbor in found]}
+    elif part == "bgp":
+
+        def learnt():
+            peers = {peer.bgp_peer_name: routes_of(peer) for peer in states("bgp_prefixes")}
+            return all(len(routes) == 2 for routes in peers.values()) and peers
+
+        shown = {"learnt": until(learnt)}
     else:
         found = until(lambda: (of := states("dhcpv6_interfaces")[0]).ia_addresses and of)
         prefix = found.iapd_addresses[0].address
@@ -163,10 +232,28 @@ def client(part, url):
     print(json.dumps(shown), flush=True)
     sys.stdin.readline()
     protocols("stop")
-    kind = ("lldp", "lldp_metrics") if part == "lldp" else ("dhcpv6_client", "dhcpv6client_metrics")
-    counted = metrics(*kind)
-    counts = {key: value if key == "name" else int(value) for key, value in counted.items()}
+    kinds = {
+        "lldp": ("lldp", "lldp_metrics"),
+        "dhcp": ("dhcpv6_client", "dhcpv6client_metrics"),
+        "bgp": ("bgpv4", "bgpv4_metrics"),
+    }
+    counted = metrics(*kinds[part])
+    words = ["name", "session_state", "fsm_state"]
+    counts = {key: value if key in words else int(value) for key, value in counted.items()}
     print(json.dumps(counts), flush=True)
+
+
+def routes_of(peer):
+    """The paths and local preferences of learnt routes by their networks."""
+    ipv4 = [(route.ipv4_address, route) for route in peer.ipv4_unicast_prefixes]
+    ipv6 = [(route.ipv6_address, route) for route in peer.ipv6_unicast_prefixes]
+    return {
+        f"{address}/{route.prefix_length}": (
+            [number for segment in route.as_path.segments for number in segment.as_numbers],
+            route.local_preference,
+        )
+        for address, route in ipv4 + ipv6
+    }
 
 
 def lldp_config(config):
@@ -175,6 +262,33 @@ def lldp_config(config):
     instance.chassis_id.local_subtype = "rack 4"
     instance.port_id.interface_name_subtype.value = "eth4"
     instance.system_name.value = "tester"
+
+
+def bgp_config(config):
+    device = config.devices.add(name="d1")
+    ethernet = device.ethernets.add(name="eth1", mac=MAC)
+    ethernet.connection.port_name = "p1"
+    ethernet.ipv4_addresses.add(name="ip4", address=OWN, gateway=V4, prefix=16)
+    ethernet.ipv6_addresses.add(name="ip6", address=OWN6, gateway=V6, prefix=64)
+    device.bgp.router_id = "192.0.2.9"
+    external = device.bgp.ipv4_interfaces.add(ipv4_name="ip4").peers.add(
+        name="external", peer_address=V4, as_type="ebgp", as_number=65001
+    )
+    internal = device.bgp.ipv6_interfaces.add(ipv6_name="ip6").peers.add(
+        name="internal", peer_address=V6, as_type="ibgp", as_number=65002
+    )
+    for peer in (external, internal):
+        peer.learned_information_filter.set(unicast_ipv4_prefix=True, unicast_ipv6_prefix=True)
+    external.capability.ipv4_unicast_add_path = True
+    routes = external.v4_routes.add(name="r4")
+    routes.addresses.add(address="198.51.100.0", prefix=24, count=2)
+    routes.advanced.multi_exit_discriminator, routes.advanced.origin = 50, "egp"
+    routes.communities.add(type="manual_as_number", as_number=1, as_custom=2)
+    routes.as_path.as_set_mode = "prepend_to_first_segment"
+    routes.as_path.segments.add(type="as_seq", as_numbers=[1112])
+    routes = internal.v6_routes.add(name="r6")
+    routes.addresses.add(address="2001:db8:1::", prefix=48)
+    routes.advanced.local_preference = 70
 
 
 def dhcp_config(config):
@@ -204,10 +318,15 @@ def main():
                     print("SKIPPED: kea-dhcp6 is not installed (scripts/setup system)")
                 else:
                     dhcp_peers(folder, url)
+                program, environment = unpacked("bird")
+                if program is None:
+                    print("SKIPPED: bird is not installed (scripts/setup system)")
+                else:
+                    bgp_peers(folder, url, program, environment)
         finally:
             for namespace in [LOCAL, REMOTE]:
                 subprocess.run(["ip", "netns", "del", namespace], check=False)
-    print("otg: neighbors and leases as the peers have them")
+    print("otg: neighbors, leases and routes as the peers have them")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """Steps and live orders of a router against BIRD over a veth pair: the routes that BIRD has are those
 of each step. A group is withdrawn as a whole, and a part of another one; routes flap at their rate;
 sessions go down and up; the daemon restarts, and BIRD keeps its routes (RFC 4724). A live order from
-Python does the same. With --full also silence, attributes of groups, and 10,000 single routes.
+Python does the same, and one from the command line for a run of a daemon. With --full also silence, attributes of groups, and 10,000 single routes.
 
 Needs root, ip and bird; $SQUALL is target/debug/squall unless set.
 """
@@ -17,11 +17,11 @@ import sys
 import tempfile
 import time
 
-from flows import LOCAL, REMOTE, V4, V6, inside, network, wait
+from flows import LOCAL, REMOTE, SQUALL, V4, V6, inside, network, wait
 from host_services import unpacked
 from hosts import server
 from routers import ROUTER, ROUTER6, birdc, daemons, running, started
-from tools import Failed, same, slowness
+from tools import Failed, run, same, slowness
 
 PEER = f"""
 log stderr all;
@@ -311,6 +311,57 @@ def driven(folder, text, environment):
     routers.extend(json.loads(output.splitlines()[-1])["routers"])
 
 
+def steered_from_the_command_line(folder, peer):
+    """`squall routers order` changes the routes of a run of a daemon, and `show` has the change."""
+    run("ip", "-n", LOCAL, "link", "set", "lo", "up")
+    serve = ["serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--json"]
+    serve += ["--data", folder / "daemon", "--allow", "af_packet:va"]
+    environment = {**os.environ, **peer.environment}
+    profile = f'duration = "5 min"\n[ports]\nA = "af_packet:va"\n{HEAD}{GROUPS}'
+    with peer.started():
+        daemon = subprocess.Popen(
+            inside(LOCAL, SQUALL, *serve),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
+        try:
+            socket = json.loads(daemon.stdout.readline())["socket"]
+            curl = ["curl", "-sS", "--fail-with-body", "--unix-socket", socket]
+            curl += ["-H", "content-type: application/json", "-d", json.dumps({"profile": profile})]
+            run(*curl, "http://localhost/squall/v1/runs")
+            seen(peer, "all", (3, 2, 200), daemon)
+
+            def routers(*argv, ok=(0,)):
+                return run(SQUALL, "routers", *argv, "--daemon", f"unix:{socket}", ok=ok)
+
+            def has_begun():
+                """The run has its first report, by which orders find their router."""
+                return routers("show", "--json", ok=range(10)).stdout.strip() not in ("", "[]")
+
+            wait("the first report", has_begun)
+            routers("order", "withdraw", "--group", "edge", "--count", "100")
+            seen(peer, "100 routes are withdrawn", (3, 2, 100), daemon)
+
+            def shown():
+                [router] = json.loads(routers("show", "--json").stdout)
+                groups = {group["name"]: group["withdrawn"] for group in router["groups"]}
+                return groups["edge"] == 100 and all(one["up"] for one in router["protocols"])
+
+            wait("show has the routes and the sessions", shown)
+            if "withdraw edge at " not in (text := routers("show", "--router", "r1").stdout):
+                raise Failed(f"show does not have the step: {text}")
+            routers("order", "announce", "--router", "r1")
+            seen(peer, "they are back", (3, 2, 200), daemon)
+            refused = routers("order", "withdraw", "--group", "edges", ok=(2, 3)).stderr
+            if "there is no group" not in refused:
+                raise Failed(f"an order for a group that is not there: {refused}")
+        finally:
+            daemon.terminate()
+            daemon.wait(timeout=30)
+
+
 def nothing_is_left_of_a_killed_run(folder, peer):
     """The kernel ends the program that changes routes with Squall, as the daemon."""
 
@@ -426,6 +477,7 @@ def main():
             network()
             each_step_and_order(folder, peer)
             a_restart_keeps_the_routes(folder, peer)
+            steered_from_the_command_line(folder, peer)
             nothing_is_left_of_a_killed_run(folder, peer)
             if "--full" in sys.argv[1:]:
                 silence(folder, peer)

@@ -279,6 +279,15 @@ def a_link_with_faults(folder):
         with background(serve, stdout=subprocess.PIPE, text=True) as server:
             same("server", server.stdout.readline(), "ready\n")
             same("TCP", lab.inside("a", *python, TALK).stdout, "True\n")
+        [link] = lab.status()["links"]
+        same("a link with a forwarder", (link["up"], link.get("reason")), (True, None))
+        pid, _ = (pathlib.Path(link["log"]).parent / "process").read_text().split()
+        os.kill(int(pid), signal.SIGKILL)
+        is_down = lambda: not lab.status()["links"][0]["up"]
+        wait("a link whose forwarder was killed is down", is_down)
+        shown = lab.run("status", lab.name).stdout
+        if "link a:eth0 - b:eth0 is down: its forwarder has ended: see /" not in shown:
+            raise Failed(shown)
 
 
 def mistakes(folder):

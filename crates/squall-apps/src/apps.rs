@@ -1561,19 +1561,23 @@ impl Listeners {
         }
     }
 
+    /// One pass over the listeners that fit: the first that names the flow's peer, otherwise the
+    /// first that names none, otherwise the first.
     #[inline]
     fn first<'a>(
-        mut fit: impl Iterator<Item = &'a (Transport, Listener)> + Clone,
+        fit: impl Iterator<Item = &'a (Transport, Listener)>,
         tuple: &Tuple,
     ) -> Option<(&'a Listener, bool)> {
-        let names = |listener: &Listener| {
-            listener.peers.as_ref().is_some_and(|peers| peers.includes(tuple))
-        };
-        let known = fit.clone().find(|(_, listener)| names(listener));
-        let known = known.or_else(|| fit.clone().find(|(_, listener)| listener.peers.is_none()));
-        known
-            .map(|(_, listener)| (listener, true))
-            .or_else(|| fit.next().map(|(_, listener)| (listener, false)))
+        let (mut of_all, mut of_others) = (None, None);
+        for (_, listener) in fit {
+            match &listener.peers {
+                Some(peers) if peers.includes(tuple) => return Some((listener, true)),
+                Some(_) => of_others = of_others.or(Some(listener)),
+                None => of_all = of_all.or(Some(listener)),
+            }
+        }
+        let of_all = of_all.map(|listener| (listener, true));
+        of_all.or_else(|| of_others.map(|listener| (listener, false)))
     }
 }
 

@@ -33,8 +33,6 @@ pub(crate) mod kind {
     pub const LARGE_COMMUNITIES: u8 = 32;
 }
 
-/// Segment of a path whose numbers are in order.
-const SEQUENCE: u8 = 2;
 /// `LOCAL_PREF` of routes to internal peers that have none: the default of routers.
 const LOCAL_PREF: u32 = 100;
 
@@ -47,10 +45,37 @@ pub enum Origin {
     Incomplete,
 }
 
+/// A segment of an `AS_PATH` (RFC 4271 section 4.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathSegment {
+    pub kind: SegmentKind,
+    /// In a sequence, the nearest system first.
+    pub numbers: Vec<u32>,
+}
+
+/// Types of segments (RFC 4271 section 4.3, RFC 5065 section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentKind {
+    Set = 1,
+    Sequence = 2,
+    ConfederationSequence = 3,
+    ConfederationSet = 4,
+}
+
+impl SegmentKind {
+    pub(crate) fn of(octet: u8) -> Option<Self> {
+        use SegmentKind::{ConfederationSequence, ConfederationSet, Sequence, Set};
+        let all = [Set, Sequence, ConfederationSequence, ConfederationSet];
+        all.into_iter().find(|kind| *kind as u8 == octet)
+    }
+}
+
 /// Attributes of routes, before those that a session adds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteAttributes {
     pub origin: Origin,
+    /// The whole path, without further numbers: `prepend` and `as_path` have no effect then.
+    pub segments: Option<Vec<PathSegment>>,
     /// Copies of the own number in the path, in addition to the one for an external peer.
     pub prepend: u32,
     /// Numbers in the path after the own ones, the nearest system first.
@@ -63,6 +88,8 @@ pub struct RouteAttributes {
     pub local_pref: Option<u32>,
     /// RFC 1997.
     pub communities: Vec<(u16, u16)>,
+    /// RFC 4360.
+    pub extended_communities: Vec<[u8; 8]>,
     /// RFC 8092.
     pub large_communities: Vec<[u32; 3]>,
 }
@@ -124,6 +151,10 @@ impl Envelope {
                 .flat_map(|(high, low)| high.to_be_bytes().into_iter().chain(low.to_be_bytes()));
             let value: Vec<u8> = value.collect();
             write(&mut out, OPTIONAL | TRANSITIVE, kind::COMMUNITIES, &value);
+        }
+        if !attributes.extended_communities.is_empty() {
+            let value = attributes.extended_communities.as_flattened();
+            write(&mut out, OPTIONAL | TRANSITIVE, kind::EXTENDED_COMMUNITIES, value);
         }
         if !attributes.large_communities.is_empty() {
             let words = attributes.large_communities.as_flattened();
@@ -202,28 +233,34 @@ fn write_path(
     session: &Negotiated,
     own: &PeerSettings,
 ) {
-    let copies = attributes.prepend.saturating_add(u32::from(!session.is_internal));
-    let own = std::iter::repeat_n(own.asn, copies as usize);
-    let path: Vec<u32> = own.chain(attributes.as_path.iter().copied()).collect();
-    let value = |write: fn(&mut Vec<u8>, u32)| {
+    let path = attributes.segments.clone().unwrap_or_else(|| {
+        let copies = attributes.prepend.saturating_add(u32::from(!session.is_internal));
+        let own = std::iter::repeat_n(own.asn, copies as usize);
+        let numbers = own.chain(attributes.as_path.iter().copied()).collect();
+        vec![PathSegment { kind: SegmentKind::Sequence, numbers }]
+    });
+    let value = |write: fn(&mut Vec<u8>, u32), has: fn(SegmentKind) -> bool| {
         let mut value = Vec::new();
-        // The number of a segment's systems is an octet.
-        for segment in path.chunks(255) {
-            value.extend([SEQUENCE, segment.len() as u8]);
-            segment.iter().for_each(|asn| write(&mut value, *asn));
+        for segment in path.iter().filter(|segment| has(segment.kind)) {
+            // The number of a segment's systems is an octet.
+            for numbers in segment.numbers.chunks(255) {
+                value.extend([segment.kind as u8, numbers.len() as u8]);
+                numbers.iter().for_each(|asn| write(&mut value, *asn));
+            }
         }
         value
     };
     let wide: fn(&mut Vec<u8>, u32) = |out, asn| out.extend(asn.to_be_bytes());
     if session.four_octet {
-        return self::write(out, TRANSITIVE, kind::AS_PATH, &value(wide));
+        return self::write(out, TRANSITIVE, kind::AS_PATH, &value(wide, |_| true));
     }
-    let narrow = value(|out, asn| {
-        out.extend(u16::try_from(asn).unwrap_or(AS_TRANS).to_be_bytes());
-    });
-    self::write(out, TRANSITIVE, kind::AS_PATH, &narrow);
-    if path.iter().any(|asn| *asn > u16::MAX.into()) {
-        self::write(out, OPTIONAL | TRANSITIVE, kind::AS4_PATH, &value(wide));
+    let narrow: fn(&mut Vec<u8>, u32) =
+        |out, asn| out.extend(u16::try_from(asn).unwrap_or(AS_TRANS).to_be_bytes());
+    self::write(out, TRANSITIVE, kind::AS_PATH, &value(narrow, |_| true));
+    if path.iter().flat_map(|segment| &segment.numbers).any(|asn| *asn > u16::MAX.into()) {
+        // Confederations have no part in it (RFC 6793 section 4.2.2).
+        let public = |kind| matches!(kind, SegmentKind::Set | SegmentKind::Sequence);
+        self::write(out, OPTIONAL | TRANSITIVE, kind::AS4_PATH, &value(wide, public));
     }
 }
 

@@ -22,6 +22,8 @@ mod code {
 pub struct Capabilities {
     /// Multiprotocol extensions (RFC 4760). Without any, a session carries IPv4.
     pub families: Families,
+    /// Multiprotocol capabilities for families other than [`Family`] were received.
+    pub other_families: bool,
     /// The number of the autonomous system, in four octets (RFC 6793).
     pub asn: Option<u32>,
     /// Several paths for a prefix (RFC 7911), by the index of the family.
@@ -113,11 +115,10 @@ impl Capabilities {
 
     fn add(&mut self, code: u8, value: &[u8]) {
         match (code, value.len()) {
-            (code::MULTIPROTOCOL, 4) => {
-                if let Some(family) = Family::of(be16(value, 0), value[3]) {
-                    self.families[family.index()] = true;
-                }
-            }
+            (code::MULTIPROTOCOL, 4) => match Family::of(be16(value, 0), value[3]) {
+                Some(family) => self.families[family.index()] = true,
+                None => self.other_families = true,
+            },
             (code::ROUTE_REFRESH, 0) => self.refresh = true,
             (code::EXTENDED_MESSAGE, 0) => self.extended_messages = true,
             (code::ENHANCED_REFRESH, 0) => self.enhanced_refresh = true,
@@ -163,7 +164,12 @@ mod tests {
         // An unknown one, EVPN, a refresh with a value, an AS number of two octets.
         let octets = [99, 1, 7, 1, 4, 0, 25, 0, 70, 2, 1, 0, 65, 2, 0, 1, 6, 0];
         assert_eq!(read.read(&octets), Ok(()));
-        assert_eq!(read, Capabilities { extended_messages: true, ..Capabilities::default() });
+        let expected = Capabilities {
+            other_families: true,
+            extended_messages: true,
+            ..Capabilities::default()
+        };
+        assert_eq!(read, expected);
         assert_eq!(read.read(&[2]), Err(()));
         assert_eq!(read.read(&[2, 1]), Err(()));
     }

@@ -28,6 +28,7 @@ fn open() -> Open {
         identifier: [192, 0, 2, 1].into(),
         capabilities: Capabilities {
             families: [true, true],
+            other_families: false,
             asn: Some(4_200_000_001),
             add_path: [Some(AddPath { send: true, receive: true }); 2],
             restart: Some(RestartCapability {

@@ -17,9 +17,9 @@ mod prefix;
 mod session;
 mod update;
 
-pub use attributes::{Envelope, Origin, RouteAttributes, UpdateKind};
+pub use attributes::{Envelope, Origin, PathSegment, RouteAttributes, SegmentKind, UpdateKind};
 pub use capabilities::{AddPath, Families};
-pub use learnt::{Learnt, LearntLimit, LearntRoute};
+pub use learnt::{Learnt, LearntAttributes, LearntLimit, LearntRoute, LearntSet};
 pub use message::MOST;
 pub use notification::{Notification, cease};
 pub use packed::{Packed, PathIds, pack, room};

@@ -33,7 +33,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    fn of(octet: u8) -> Option<Self> {
+    pub fn of(octet: u8) -> Option<Self> {
         use Kind::{Keepalive, Notification, Open, RouteRefresh, Update};
         let all = [Open, Update, Notification, Keepalive, RouteRefresh];
         all.into_iter().find(|kind| *kind as u8 == octet)

@@ -10,8 +10,8 @@ use squall_units::Nanos;
 
 use crate::{
     AddPath, Envelope, Family, Input, Learnt, LearntLimit, LearntRoute, Negotiated, Origin, Packed,
-    PathIds, PeerSettings, Prefix, RouteAttributes, Session, State, UpdateKind, Way, log::Log,
-    message, pack, room,
+    PathIds, PathSegment, PeerSettings, Prefix, RouteAttributes, SegmentKind, Session, State,
+    UpdateKind, Way, log::Log, message, pack, room,
 };
 
 fn prefix(family: Family) -> impl Strategy<Value = Prefix> {
@@ -37,12 +37,44 @@ prop_compose! {
         med in any::<Option<u32>>(),
         local_pref in any::<Option<u32>>(),
         communities in vec(any::<(u16, u16)>(), 0..100),
+        extended_communities in vec(any::<[u8; 8]>(), 0..20),
         large_communities in vec(any::<[u32; 3]>(), 0..20),
     ) -> RouteAttributes {
         RouteAttributes {
-            origin, prepend, as_path, next_hop: None, med, local_pref, communities,
-            large_communities,
+            origin, segments: None, prepend, as_path, next_hop: None, med, local_pref, communities,
+            extended_communities, large_communities,
         }
+    }
+}
+
+#[test]
+fn a_path_with_sets_and_extended_communities_arrive_as_they_were_written() {
+    let segment = |kind, numbers: &[u32]| PathSegment { kind, numbers: numbers.to_vec() };
+    let path = vec![
+        segment(SegmentKind::ConfederationSequence, &[65_010]),
+        segment(SegmentKind::Sequence, &[4_200_000_001, 7]),
+        segment(SegmentKind::Set, &[8, 4_200_000_002]),
+    ];
+    for four_octet in [true, false] {
+        let one = PeerSettings { four_octet, ..settings(1, 65_001) };
+        let (agreed, mut receiver) = pair(one, settings(2, 65_002));
+        let attributes = RouteAttributes {
+            segments: Some(path.clone()),
+            prepend: 3,
+            as_path: vec![9],
+            extended_communities: vec![[0, 2, 0, 1, 0, 0, 0, 2]],
+            ..RouteAttributes::default()
+        };
+        let envelope = Envelope::announce(Family::Ipv4, &attributes, &agreed, &one).unwrap();
+        let prefix = Prefix { address: [10, 0, 0, 0].into(), length: 8 };
+        let packed = pack(Family::Ipv4, std::iter::once(prefix), 100, PathIds::One(9));
+        let mut learnt = Learnt::new(LearntLimit::new(1)).with_attributes();
+        let (stream, mut out) = (octets(&packed, &envelope), Vec::new());
+        receiver.handle(Nanos(1), Input::Octets(Way::Passive, &stream), &mut out, &mut learnt);
+        assert_eq!(receiver.counters().faults, crate::UpdateFaults::default());
+        let set = learnt.attributes(&LearntRoute { prefix, path: 9 }).expect("it is learnt");
+        assert_eq!(set.attributes.path, path, "four octets: {four_octet}");
+        assert_eq!(set.attributes.extended_communities, attributes.extended_communities);
     }
 }
 
@@ -101,7 +133,10 @@ proptest! {
 
     #[test]
     fn packed_routes_are_learnt_and_withdrawn_ones_are_gone(
-        prefixes in prop_oneof![vec(prefix(Family::Ipv4), 1..3000), vec(prefix(Family::Ipv6), 1..1000)],
+        prefixes in prop_oneof![
+            vec(prefix(Family::Ipv4), 1..3000),
+            vec(prefix(Family::Ipv6), 1..1000),
+        ],
         attributes in attributes(),
         path in 1..=u32::MAX,
         four_octet: bool,
@@ -152,7 +187,8 @@ proptest! {
         let one = PeerSettings { four_octet, ..settings(1, asn) };
         let two = settings(2, if internal { asn } else { 65_002 });
         let (agreed, mut receiver) = pair(one, two);
-        let own = std::iter::repeat_n(one.asn, attributes.prepend as usize + usize::from(!internal));
+        let copies = attributes.prepend as usize + usize::from(!internal);
+        let own = std::iter::repeat_n(one.asn, copies);
         let path: Vec<u32> = own.chain(attributes.as_path.iter().copied()).collect();
         for family in Family::ALL {
             let address = one.next_hop(family).expect("an address");
@@ -174,7 +210,8 @@ proptest! {
         open: bool,
     ) {
         let mut session = Session::new(settings(1, 65_001));
-        let (mut learnt, mut out) = (Learnt::new(LearntLimit::new(1000)), Vec::new());
+        let mut learnt = Learnt::new(LearntLimit::new(1000)).with_attributes();
+        let mut out = Vec::new();
         session.handle(Nanos(0), Input::Start, &mut out, &mut learnt);
         session.handle(Nanos(0), Input::Opened(Way::Passive), &mut out, &mut learnt);
         let mut stream = Vec::new();

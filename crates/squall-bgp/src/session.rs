@@ -20,8 +20,13 @@ pub struct PeerSettings {
     pub identifier: Ipv4Addr,
     /// Number of the peer's; `None`: any, from its OPEN.
     pub peer_asn: Option<u32>,
+    /// The peer's number has to be another one.
+    pub is_external: bool,
     /// Offered hold time, seconds: 0, or at least 3. 0: connections end by TCP only.
     pub hold: u16,
+    /// Time between KEEPALIVEs, at least a second. `None`, or not less than the hold time that was
+    /// agreed on: a third of that.
+    pub keepalive: Option<u16>,
     /// `ConnectRetryTime`: between two attempts, and after an error.
     pub connect_retry: Nanos,
     /// Waits for the peer's connection, and opens none.
@@ -51,7 +56,9 @@ impl Default for PeerSettings {
             asn: 0,
             identifier: Ipv4Addr::UNSPECIFIED,
             peer_asn: None,
+            is_external: false,
             hold: 90,
+            keepalive: None,
             connect_retry: Nanos(5 * Nanos::SECOND.0),
             passive: false,
             families: [true, false],
@@ -148,12 +155,15 @@ pub enum EndReason {
     Reset,
     Refused,
     Unreachable,
+    /// No local port or no room for the connection was free.
+    NoPort,
     Timeout,
     /// The peer has opened another connection in its place.
     Replaced,
 }
 
-/// An action for the caller. After `Close` and `Abort` it passes no further input of the connection.
+/// An action for the caller. After `Close` and `Abort` it passes no further input of the
+/// connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Open a connection to the peer: [`Way::Active`].
@@ -162,6 +172,13 @@ pub enum Output {
     /// Announce the routes of the family from the first one on, and send `end` after the last one.
     Feed {
         family: Family,
+        end: Vec<u8>,
+    },
+    /// Announce the routes of the family again, after everything that waits: `begin`, the routes,
+    /// `end`. Both messages may be empty. Several requests that wait are one.
+    Refeed {
+        family: Family,
+        begin: Vec<u8>,
         end: Vec<u8>,
     },
     /// Stop announcing routes.
@@ -234,7 +251,8 @@ impl MessageCounters {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// UPDATEs only as far as [`Session::count_updates`] was called.
+    /// Messages of the caller only as far as [`Session::count_updates`] and
+    /// [`Session::count_message`] were called.
     pub sent: MessageCounters,
     pub received: MessageCounters,
     pub faults: UpdateFaults,
@@ -254,9 +272,12 @@ pub enum LastError {
 /// Time for an OPEN to arrive (section 8.2.2: "a HoldTimer value of 4 minutes is suggested").
 const LARGE_HOLD: Nanos = Nanos(240 * Nanos::SECOND.0);
 /// Time after a restarted peer is back for it to announce its stale routes, and for this side to
-/// wait for the peer's routes after its own restart; RFC 4724 sections 4.1 and 4.2 leave both to the
-/// configuration, and FRR's defaults are these.
+/// wait for the peer's routes after its own restart; RFC 4724 sections 4.1 and 4.2 leave both to
+/// the configuration, and FRR's defaults are these.
 const RESTART_LIMIT: Nanos = Nanos(360 * Nanos::SECOND.0);
+/// Time after the start of a session in which a peer cannot have restarted and be back. If both
+/// sides connect at once, the second connection may arrive when the first one is established.
+const SOONEST_RESTART: Nanos = Nanos::SECOND;
 
 /// Whether connections are opened and accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,6 +302,8 @@ struct Connection {
     agreed: Negotiated,
     /// The peer's capability, if this side has it, too.
     restart: Option<RestartCapability>,
+    /// Families whose routes have all been announced.
+    ended: Families,
 }
 
 /// The session with one peer.
@@ -390,6 +413,16 @@ impl Session {
         self.deferred.contains(&true)
     }
 
+    /// Whether those of a family do.
+    pub fn is_deferred(&self, family: Family) -> bool {
+        self.deferred[family.index()]
+    }
+
+    /// Whether the session waits for [`Input::Start`].
+    pub fn is_stopped(&self) -> bool {
+        self.phase == Phase::Stopped
+    }
+
     /// Since when the session is established.
     pub fn established_at(&self) -> Option<Nanos> {
         self.established_at
@@ -406,6 +439,13 @@ impl Session {
     /// Counts UPDATEs that the caller has sent.
     pub fn count_updates(&mut self, count: u64) {
         self.counters.sent.updates += count;
+    }
+
+    /// Counts a message that the caller has sent: one of [`Output::Feed`] or [`Output::Refeed`].
+    pub fn count_message(&mut self, message: &[u8]) {
+        if let Some(kind) = message.get(HEADER - 1).copied().and_then(Kind::of) {
+            self.counters.sent.count(kind);
+        }
     }
 
     pub fn last_error(&self) -> Option<&LastError> {
@@ -436,9 +476,12 @@ impl Session {
             self.is_connecting = false;
         }
         // RFC 4724 section 5: the peer has restarted before this side has noticed.
+        // A connection that comes sooner was opened at the same time: it collides.
+        let is_restart = self.established_at.is_some_and(|since| now >= since + SOONEST_RESTART);
         if let Some(old) = self.connection(way.other())
             && old.state == State::Established
             && old.is_graceful()
+            && is_restart
         {
             out.push(Output::Abort(way.other()));
             self.last_error = Some(LastError::Tcp(EndReason::Replaced));
@@ -456,6 +499,7 @@ impl Session {
             keepalive_due: None,
             agreed: Negotiated::default(),
             restart: None,
+            ended: [false; 2],
         });
     }
 
@@ -468,6 +512,7 @@ impl Session {
         });
         let capabilities = Capabilities {
             families,
+            other_families: false,
             asn: self.settings.four_octet.then_some(asn),
             add_path,
             restart,
@@ -523,10 +568,10 @@ impl Session {
         rib: &mut impl Learner,
     ) {
         if self.connection(way).is_some() {
-            self.last_error = Some(LastError::Tcp(reason));
+            self.note_error(way, LastError::Tcp(reason));
             self.take_connection(now, way, true, out, rib);
         } else if way == Way::Active && self.is_connecting {
-            self.last_error = Some(LastError::Tcp(reason));
+            self.note_error(way, LastError::Tcp(reason));
             self.is_connecting = false;
         } else {
             return;
@@ -554,7 +599,14 @@ impl Session {
     fn notify(&mut self, way: Way, notification: Notification, out: &mut Vec<Output>) {
         self.send(way, Kind::Notification, notification.octets(), out);
         out.push(Output::Close(way));
-        self.last_error = Some(LastError::Sent(notification));
+        self.note_error(way, LastError::Sent(notification));
+    }
+
+    /// Notes why a connection has ended, unless the session goes on with the other one.
+    fn note_error(&mut self, way: Way, error: LastError) {
+        if self.connection(way.other()).is_none() {
+            self.last_error = Some(error);
+        }
     }
 
     /// Removes a connection; `lost`: without a NOTIFICATION of either side.
@@ -578,7 +630,10 @@ impl Session {
         let kept = connection.restart.filter(|_| lost);
         for family in Family::ALL.into_iter().filter(|it| connection.agreed.families[it.index()]) {
             let is_kept = kept.is_some_and(|kept| kept.families[family.index()].is_some());
-            self.stale[family.index()] = is_kept;
+            // Routes that were stale before have ended.
+            if std::mem::replace(&mut self.stale[family.index()], is_kept) && is_kept {
+                rib.swept(family);
+            }
             if is_kept { rib.stale(family) } else { rib.cleared(family) }
         }
         let restarts = kept.filter(|_| self.stale.contains(&true));
@@ -679,7 +734,7 @@ impl Session {
         match (connection.state, kind) {
             (_, Kind::Notification) => {
                 let received = Notification::read(body).unwrap_or(Notification::new(0, 0));
-                self.last_error = Some(LastError::Received(received));
+                self.note_error(way, LastError::Received(received));
                 out.push(Output::Close(way));
                 self.take_connection(now, way, false, out, rib);
                 self.rest(now, Phase::Waiting);
@@ -700,6 +755,7 @@ impl Session {
                 let context = connection.update_context();
                 let ended = read_update(body, &context, &mut self.counters.faults, rib)?;
                 if let Some(family) = ended {
+                    connection.ended[family.index()] = true;
                     self.end_of_rib(family, out, rib);
                 }
                 Ok(())
@@ -770,11 +826,12 @@ impl Session {
     ) -> Result<(Negotiated, Option<RestartCapability>), Notification> {
         let own = &self.settings;
         let error = |subcode| Err(Notification::new(code::OPEN, subcode));
+        let is_internal = open.asn == own.asn;
+        let is_other = own.peer_asn.is_some_and(|expected| expected != open.asn);
         // 0 is reserved (RFC 7607).
-        if open.asn == 0 || own.peer_asn.is_some_and(|expected| expected != open.asn) {
+        if open.asn == 0 || is_other || own.is_external && is_internal {
             return error(2);
         }
-        let is_internal = open.asn == own.asn;
         // RFC 6286 section 2.2.
         let is_own = is_internal && open.identifier == own.identifier;
         if open.identifier.is_unspecified() || is_own {
@@ -785,7 +842,7 @@ impl Session {
         }
         let peer = &open.capabilities;
         let offered = match peer.families {
-            [false, false] => [true, false],
+            [false, false] => [!peer.other_families, false],
             offered => offered,
         };
         let both = |one: Families, other: Families| [one[0] && other[0], one[1] && other[1]];
@@ -891,19 +948,22 @@ impl Session {
         out: &mut Vec<Output>,
         rib: &mut impl Learner,
     ) {
-        let enhanced = self.connection(way).is_some_and(|it| it.agreed.enhanced_refresh);
+        let Some(connection) = self.connection(way) else { return };
+        let Connection { agreed, restart, ended, .. } = connection;
+        let restarts = restart.is_some_and(|it| it.families[family.index()].is_some());
         match subtype {
             // The routes are deferred until the end of a restart: they follow then.
             Refresh::Request if self.deferred[family.index()] => {}
             Refresh::Request => {
-                let mut end = Vec::new();
-                if enhanced {
-                    let begin = message::route_refresh(family, Refresh::Begin);
-                    self.send(way, Kind::RouteRefresh, begin, out);
-                    end = message::route_refresh(family, Refresh::End);
-                }
-                out.push(Output::Feed { family, end });
+                let mark = |subtype| match agreed.enhanced_refresh {
+                    true => message::route_refresh(family, subtype),
+                    false => Vec::new(),
+                };
+                let (begin, end) = (mark(Refresh::Begin), mark(Refresh::End));
+                out.push(Output::Refeed { family, begin, end });
             }
+            // With graceful restarts, not before the end of the family.
+            Refresh::Begin | Refresh::End if restarts && !ended[family.index()] => {}
             Refresh::Begin => {
                 self.stale[family.index()] = true;
                 self.stale_until = Some(now + RESTART_LIMIT);
@@ -949,10 +1009,12 @@ impl Session {
         }
     }
 
-    /// A third of the hold time, but at least a second (section 4.4).
+    /// At least a second (section 4.4).
     fn keepalive_interval(&mut self, hold: u16) -> Option<Nanos> {
         let third = Nanos(u64::from(hold) * Nanos::SECOND.0 / 3);
-        (hold > 0).then(|| self.jittered(third).max(Nanos::SECOND))
+        let own = self.settings.keepalive.filter(|own| *own < hold);
+        let interval = own.map_or(third, |own| Nanos(u64::from(own) * Nanos::SECOND.0));
+        (hold > 0).then(|| self.jittered(interval).max(Nanos::SECOND))
     }
 
     /// 0.75 to 1 of a time (section 10).

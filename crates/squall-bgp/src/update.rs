@@ -6,7 +6,7 @@ use squall_units::{be16, be32, get_be16};
 
 use crate::{
     Families, Family, Notification,
-    attributes::{EXTENDED_LENGTH, OPTIONAL, TRANSITIVE, kind},
+    attributes::{EXTENDED_LENGTH, OPTIONAL, PathSegment, SegmentKind, TRANSITIVE, kind},
     notification::code,
 };
 
@@ -97,20 +97,40 @@ impl<'a> RawAttributes<'a> {
         }
     }
 
-    /// The numbers of the path in their order, those of sets too. In a session of two-octet
-    /// numbers, those of `AS4_PATH` replace the last ones (RFC 6793 section 4.2.3).
+    /// The numbers of the path in their order, those of sets too.
     pub fn as_path(&self) -> Vec<u32> {
-        let mut path = numbers(self.get(kind::AS_PATH).unwrap_or_default(), self.wide);
-        if !self.wide
-            && let Some(value) = self.get(kind::AS4_PATH)
-        {
-            let last = numbers(value, true);
-            if let Some(first) = path.len().checked_sub(last.len()) {
-                path.truncate(first);
-                path.extend(last);
-            }
+        self.segments().into_iter().flat_map(|segment| segment.numbers).collect()
+    }
+
+    /// The segments of the path. In a session of two-octet numbers, those of `AS4_PATH` replace the
+    /// last numbers (RFC 6793 section 4.2.3).
+    pub fn segments(&self) -> Vec<PathSegment> {
+        let mut path = segments(self.get(kind::AS_PATH).unwrap_or_default(), self.wide);
+        let Some(value) = self.get(kind::AS4_PATH).filter(|_| !self.wide) else { return path };
+        let last = segments(value, true);
+        let count = |path: &[PathSegment]| path.iter().map(|it| it.numbers.len()).sum::<usize>();
+        let Some(mut first) = count(&path).checked_sub(count(&last)) else { return path };
+        for segment in &mut path {
+            segment.numbers.truncate(first);
+            first -= segment.numbers.len();
         }
+        path.extend(last);
+        path.retain(|segment| !segment.numbers.is_empty());
+        // The sequence that both have a part of is one again.
+        path.dedup_by(|next, before| {
+            let is_one = [&*next, &*before].iter().all(|it| it.kind == SegmentKind::Sequence);
+            if is_one {
+                before.numbers.append(&mut next.numbers);
+            }
+            is_one
+        });
         path
+    }
+
+    /// The octets that these attributes were read from, and the next hop that an attribute with
+    /// routes has.
+    pub(crate) fn octets(&self) -> [&'a [u8]; 2] {
+        [self.octets, self.next_hop]
     }
 }
 
@@ -197,7 +217,10 @@ pub(crate) fn read_update(
         return Ok(Some(Family::Ipv4));
     }
     if announced.is_empty() && scanned.reachable.is_none() {
-        return Ok(None);
+        // RFC 7606 section 5.2: the error may hide routes.
+        let only_ends = scanned.unreachable.is_some() && scanned.attributes == 1;
+        let hides = scanned.withdraw && !scanned.reaches && !only_ends;
+        return if hides { Err(malformed()) } else { Ok(None) };
     }
     // RFC 7606 section 3 (d).
     let has = |kind| is_in(&scanned.raw.valid, kind);
@@ -250,6 +273,8 @@ struct Scanned<'a> {
     discarded: u64,
     /// The routes of the UPDATE are treated as withdrawn.
     withdraw: bool,
+    /// There is an `MP_REACH_NLRI`, of any family.
+    reaches: bool,
     reachable: Option<Reachable<'a>>,
     unreachable: Option<(Family, &'a [u8])>,
 }
@@ -274,6 +299,7 @@ fn scan<'a>(octets: &'a [u8], context: &UpdateContext) -> Result<Scanned<'a>, No
         attributes: 0,
         discarded: 0,
         withdraw: false,
+        reaches: false,
         reachable: None,
         unreachable: None,
     };
@@ -282,6 +308,7 @@ fn scan<'a>(octets: &'a [u8], context: &UpdateContext) -> Result<Scanned<'a>, No
         let Some((attribute, after)) = Attribute::read(rest) else {
             // RFC 7606 section 4: the length of the list still shows where the routes begin.
             scanned.withdraw = true;
+            scanned.attributes += 1;
             break;
         };
         rest = after;
@@ -297,7 +324,10 @@ fn scan<'a>(octets: &'a [u8], context: &UpdateContext) -> Result<Scanned<'a>, No
         }
         put(&mut seen, kind);
         match kind {
-            kind::MP_REACH => scanned.reachable = read_reachable(value, context)?,
+            kind::MP_REACH => {
+                scanned.reaches = true;
+                scanned.reachable = read_reachable(value, context)?;
+            }
             kind::MP_UNREACH => scanned.unreachable = read_unreachable(value)?,
             _ => {}
         }
@@ -438,7 +468,7 @@ fn is_path(mut octets: &[u8], width: usize) -> bool {
     while let [kind, count, rest @ ..] = octets {
         // Sets and sequences, also of confederations (RFC 5065 section 3).
         let Some(rest) = rest.get(usize::from(*count) * width..) else { return false };
-        if !matches!(kind, 1..=4) || *count == 0 {
+        if SegmentKind::of(*kind).is_none() || *count == 0 {
             return false;
         }
         octets = rest;
@@ -446,16 +476,18 @@ fn is_path(mut octets: &[u8], width: usize) -> bool {
     octets.is_empty()
 }
 
-/// The numbers of a path that [`is_path`].
-fn numbers(mut octets: &[u8], wide: bool) -> Vec<u32> {
+/// The segments of a path that [`is_path`].
+fn segments(mut octets: &[u8], wide: bool) -> Vec<PathSegment> {
     let mut out = Vec::new();
-    while let [_, count, rest @ ..] = octets {
+    while let [kind, count, rest @ ..] = octets {
         let width = if wide { 4 } else { 2 };
         let (segment, rest) = rest.split_at(usize::from(*count) * width);
-        out.extend(segment.chunks_exact(width).map(|number| match wide {
+        let numbers = segment.chunks_exact(width).map(|number| match wide {
             true => be32(number, 0),
             false => be16(number, 0).into(),
-        }));
+        });
+        let kind = SegmentKind::of(*kind);
+        out.extend(kind.map(|kind| PathSegment { kind, numbers: numbers.collect() }));
         octets = rest;
     }
     out
@@ -661,6 +693,8 @@ mod tests {
                 body(&[], &[&[0x80, 15, 3, 0, 2, 1], &[0x80, 15, 3, 0, 2, 1]], &[]),
                 (3, 1),
             ),
+            ("no routes", body(&[], &[ORIGIN, PATH, &[0xc0, 8, 5, 1]], &[]), (3, 1)),
+            ("no end", body(&[], &[&[0x80, 15, 3, 0, 2, 1], &[0xc0]], &[]), (3, 1)),
         ];
         for (what, update, expected) in all {
             assert_eq!(read(update, &BOTH).0, Err(*expected), "{what}");

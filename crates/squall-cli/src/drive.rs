@@ -61,6 +61,11 @@ impl Signals {
         self.came.load(Ordering::Relaxed)
     }
 
+    /// The exit status of a process that the signal ended.
+    fn exit_code(&self) -> ExitCode {
+        ExitCode::from(u8::try_from(128 + self.which.load(Ordering::Relaxed)).unwrap_or(u8::MAX))
+    }
+
     /// Which signal was received, as the cause of the run's end.
     fn ended_by(&self) -> Option<EndedBy> {
         match self.which.load(Ordering::Relaxed) as i32 {
@@ -104,7 +109,13 @@ pub fn drive_until(
         flag::register(SIGUSR1, trigger.clone())
             .map_err(|e| Error::Environment(format!("signals cannot be caught: {e}")))?;
     }
-    let opened = resolve(session, output.quiet, &signals)?.open()?;
+    let resolved = resolve(session, output.quiet, &signals);
+    let opened = resolved.and_then(|resolved| resolved.open(&|| signals.came()));
+    if signals.came() {
+        eprintln!("squall: interrupted before the start of the run");
+        return Ok(signals.exit_code());
+    }
+    let opened = opened?;
     output.fail_if.iter().try_for_each(|criterion| opened.check(criterion))?;
     let files = output.create()?;
     let virtual_time = opened.virtual_time();

@@ -263,6 +263,10 @@ struct Any {
     /// Set an option of TCP: mss=1400, time_wait=1s, sack=false; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     tcp: Vec<String>,
+    /// Make room for N flows per worker and port, of up to 200 octets each: 500k, 10M [default: as
+    /// many as fit half of the memory, 2M at least]
+    #[arg(long, value_name = "N")]
+    max_flows: Option<String>,
     /// Use TLS 1.3, at each end that Squall runs (https URLs do not need this option)
     #[arg(long)]
     tls: bool,

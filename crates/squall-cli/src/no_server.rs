@@ -21,6 +21,18 @@ pub fn show(_: &ShowArgs) -> Result<ExitCode, Error> {
     Err(lacks("hosts show", "server"))
 }
 
+/// Arguments of `squall routers show` and `squall routers order`.
+pub type ShowRoutersArgs = Ignored;
+pub type OrderArgs = Ignored;
+
+pub fn show_routers(_: &ShowRoutersArgs) -> Result<ExitCode, Error> {
+    Err(lacks("routers show", "server"))
+}
+
+pub fn order_routers(_: &OrderArgs) -> Result<ExitCode, Error> {
+    Err(lacks("routers order", "server"))
+}
+
 pub fn run(command: &Command) -> Result<ExitCode, Error> {
     let name = match command {
         Command::Serve(_) => "serve",

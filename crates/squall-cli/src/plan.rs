@@ -145,6 +145,7 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
             "templates": load.templates.iter().map(template).collect::<Vec<_>>(),
             "pools": load.pools.iter().map(pool).collect::<Vec<_>>(),
             "conversations": load.conversations,
+            "max_flows": load.max_flows, "max_flows_octets": load.max_flows_octets,
         })
     });
     let afters = plan.afters.iter().flat_map(|after| {
@@ -158,5 +159,6 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
         },
         "ports": ports, "workers": workers, "streams": streams, "replays": replays, "flows": load,
         "afters": afters.collect::<Vec<_>>(), "notes": plan.notes, "frames": frames,
+        "lane_octets": plan.lane_octets(),
     })
 }

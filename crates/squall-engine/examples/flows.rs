@@ -117,7 +117,7 @@ fn run(what: &str, arrival: Arrival, life: &str, answer: u64, seconds: u64) -> f
         clients: Part::ALL,
         servers: Part::ALL,
         network: Network { mac: MacAddr([2, 0, 0, 0, port as u8, 0]), ..Network::default() },
-        flows: std::env::var("FLOWS").map_or(squall_flows::FLOWS, |n| n.parse().expect("a number")),
+        flows: std::env::var("FLOWS").map_or(1 << 21, |n| n.parse().expect("a number")),
     };
     let of = Load { drain: Nanos(100_000_000), ..load(arrival, life, answer) };
     let sides = vec![side(0, Role::Clients), side(1, Role::Servers)];

@@ -7,6 +7,8 @@ use squall_plan::{Part, PlanStream};
 use squall_port::CommonClock;
 use squall_profile::Stop;
 use squall_program::Gap;
+use squall_router::RouterOrder;
+use squall_units::Nanos;
 
 /// An action on a part of the traffic. Each source applies the actions that it supports and ignores
 /// the others.
@@ -33,6 +35,8 @@ pub(crate) enum Action {
     Ignore(Arc<Ignored>),
     /// Flows of a port have these interfaces.
     Interfaces(usize, Arc<[Interface]>),
+    /// An order for a native router of the plan, and the time after which its reverse follows.
+    Router(usize, RouterOrder, Option<Nanos>),
     /// Moves the end of the run; the limit counts from the run's start.
     Limit(Stop),
     /// Sets the clock that stamps frames.

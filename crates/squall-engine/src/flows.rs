@@ -12,6 +12,7 @@ use squall_flows::{
 };
 use squall_plan::{After, FlowSide, Part, Plan, PlanFlows, SourceId};
 use squall_port::{BATCH, Hosts, PortFacts, RxBatch, Timestamps};
+use squall_stats::Fingerprint;
 use squall_units::{Cut, Division, Nanos, Picos};
 
 use crate::{
@@ -79,6 +80,8 @@ pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
 pub(crate) struct Player {
     ports: Vec<PlayerPort>,
     tables: HostTables,
+    /// Whether to hash all sent frames.
+    fingerprint: bool,
     /// Sides that used no hosts at the end of the last turn.
     without_hosts: usize,
     clock: Clock,
@@ -170,6 +173,7 @@ impl Player {
         Self {
             ports: Vec::new(),
             tables,
+            fingerprint: false,
             without_hosts: 0,
             clock,
             virtual_now: Nanos::ZERO,
@@ -189,6 +193,11 @@ impl Player {
                 })
                 .collect(),
         }
+    }
+
+    /// Sets whether the frames of ports that are added are hashed.
+    pub fn hashing(self, fingerprint: bool) -> Self {
+        Self { fingerprint, ..self }
     }
 
     /// Reports templates that others wait for, when all of their flows have ended.
@@ -247,7 +256,8 @@ impl Player {
         // Timers run before it is known which frames they will cause, so the turn as a whole is
         // paced.
         outlets.share(member);
-        let counters = PortTx { port, source: SourceId::FLOWS, ..PortTx::default() };
+        let fingerprint = self.fingerprint.then(Fingerprint::default);
+        let counters = PortTx { port, source: SourceId::FLOWS, fingerprint, ..PortTx::default() };
         let mut out = Output::new(member, facts, longest, counters);
         out.wire = virtual_bps.filter(|_| self.clock == Clock::Virtual).map(Wire::new);
         self.ports.push(PlayerPort {
@@ -442,7 +452,7 @@ impl Source for Player {
         // hosts keep their addresses for these.
         let is_over = |port: &PlayerPort| match port.clients || !self.has_clients {
             true => port.side.is_over(),
-            false => !port.side.uses_hosts(),
+            false => !port.side.awaits_last_flows(),
         };
         let over = |port: &PlayerPort| is_over(port) || port.out.counters.error.is_some();
         !self.servers_act && self.ports.iter().all(over)

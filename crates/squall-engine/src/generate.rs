@@ -42,6 +42,11 @@ const UNPACED_BATCH: u32 = 64;
 /// each call of the driver has a fixed cost.
 const ONE_BY_ONE: f64 = 1e6;
 const MOST_PACED_BATCH: f64 = 16.0;
+/// If the lag of the schedule has grown at this number of checks in a row, frames leave in full
+/// batches: one by one, the driver takes about half as many.
+const BACKLOG_CHECKS: u32 = 5;
+/// Time between two of these checks, picoseconds.
+const BACKLOG_INTERVAL: u64 = 10_000_000_000;
 
 /// Limit on waiting for a program to notice that it is held. Not shorter, because a system call
 /// that is just beginning or ending takes some 30 ms.
@@ -68,7 +73,30 @@ pub(crate) struct Driver {
     error: Option<String>,
     /// Whether time was up before all due frames had left.
     overdue: bool,
+    /// Present while frames may leave in smaller batches than full ones.
+    backlog: Option<Backlog>,
     pub done: bool,
+}
+
+/// Finds out whether the lag of the program's schedule grows all the time. A stall of the machine
+/// makes the schedule lag once; a rate that the machine cannot keep makes it lag more and more.
+#[derive(Debug, Default)]
+struct Backlog {
+    checked: Picos,
+    lag: Nanos,
+    /// Number of checks in a row at which the lag had grown.
+    grown: u32,
+}
+
+impl Backlog {
+    /// Whether the lag, which is `lag` at `at`, grows all the time.
+    fn grows(&mut self, at: Picos, lag: Nanos) -> bool {
+        if self.grown < BACKLOG_CHECKS && at.0.saturating_sub(self.checked.0) >= BACKLOG_INTERVAL {
+            self.grown = if lag > self.lag { self.grown + 1 } else { 0 };
+            (self.checked, self.lag) = (at, lag);
+        }
+        self.grown >= BACKLOG_CHECKS
+    }
 }
 
 /// The streams while the link is down: they are held, and continue with the same frame when it is
@@ -169,6 +197,7 @@ impl Driver {
             tickets: 0,
             error: None,
             overdue: false,
+            backlog: (batch < UNPACED_BATCH).then(Backlog::default),
             done: false,
         }))
     }
@@ -244,6 +273,12 @@ impl Driver {
             return self.settle(at.min(self.end));
         }
         self.follow_link(at.min(self.end));
+        let (lag, _) = self.layout.lag(&Shared(&*self.remote));
+        if self.backlog.as_mut().is_some_and(|backlog| backlog.grows(at, lag))
+            && self.remote.set_batch(UNPACED_BATCH)
+        {
+            self.backlog = None;
+        }
         if self.ends(at).is_none() {
             return;
         }
@@ -712,5 +747,29 @@ fn fits(s: &PlanStream) -> Result<(), UnsupportedStream> {
             &s.name,
             "a stream whose late frames are dropped or stretch the schedule",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_is_no_backlog_but_a_lag_that_grows_is() {
+        let lags = |of: &dyn Fn(u64) -> u64| {
+            let mut backlog = Backlog::default();
+            // A check per millisecond of a run of a second.
+            let check = |ms: u64| backlog.grows(Picos(ms * 1_000_000_000), Nanos(of(ms)));
+            (1..1000).map(check).position(|grows| grows)
+        };
+        assert_eq!(lags(&|_| 0), None);
+        // 8 ms at once, regained at 0.8 %, every 100 ms.
+        assert_eq!(lags(&|ms| 8_000_000 - ms % 100 * 8000), None);
+        assert_eq!(lags(&|ms| ms * 1000), Some(49));
+        // A program that keeps up with full batches does not return to smaller ones.
+        let mut backlog = Backlog::default();
+        let mut grows = |ms: u64| backlog.grows(Picos(ms * 1_000_000_000), Nanos(ms.min(200)));
+        assert!(!grows(40) && (5..=10).any(|n| grows(n * 10)));
+        assert!(grows(500) && grows(600));
     }
 }

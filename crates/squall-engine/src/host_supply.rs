@@ -63,6 +63,7 @@ impl Supply for HostSupply {
         for j in 0..n {
             let src = self.src.as_mut().map_or(UNBOUND, Turns::take);
             let dst = self.dst.as_mut().map_or(UNBOUND, Turns::take);
+            let session = if self.src.is_some() { src.session } else { dst.session };
             for (column, field) in out.iter_mut().zip(&self.fields) {
                 column[j] = match field {
                     HostField::SourceMac => bits(src.mac),
@@ -70,6 +71,9 @@ impl Supply for HostSupply {
                     HostField::NextHop => bits(src.next_hop),
                     HostField::DestinationMac => bits(dst.mac),
                     HostField::Destination => address_bits(dst.address),
+                    // The next hop of a client of PPPoE is the other end of its session.
+                    HostField::Concentrator => bits(dst.next_hop),
+                    HostField::Session => session.into(),
                 };
             }
         }

@@ -1,5 +1,5 @@
-//! Groups of hosts, and links to routers, as a source: a worker starts the hosts, runs their timers,
-//! and sends the frames of both.
+//! Groups of hosts, and routers, as a source: a worker starts the hosts, runs their timers, and
+//! sends the frames of both.
 
 use std::{collections::VecDeque, ops::Range, sync::Arc};
 
@@ -9,14 +9,16 @@ use squall_host::{
 };
 use squall_plan::{Plan, PlanHosts, PlanRouter, SourceId};
 use squall_port::{FrameLink, PortFacts, Timestamps};
+use squall_stats::Fingerprint;
 use squall_units::{Cut, Nanos, Picos};
 
 use crate::{
     Clock, Counters, PortTx, Snapshot,
     clock::{Stalls, Watch},
     command::{Action, Command},
+    native::NativeRouter,
     output::{FrameMaker, Output, Room},
-    routers::RouterEnd,
+    routers::{DaemonLink, RouterEnd, RouterQueues, UNSCHEDULED},
     sink::{Frames, Shown, Sink, Wanted},
     source::{LATER, Outlets, Rest, SLIP, Source, Turn, pass},
     supervisor::{END_OF_TIME, Running},
@@ -122,6 +124,8 @@ pub(crate) struct Hosts {
     /// The run is over, but hosts keep their addresses until the last flows of other sources have
     /// ended.
     over: bool,
+    /// Whether to hash all sent frames.
+    fingerprint: bool,
     tables: HostTables,
     /// See [`first_hosts`].
     first: Vec<u32>,
@@ -151,10 +155,12 @@ struct HostPort {
     held: VecDeque<(Nanos, bool, Vec<u8>)>,
 }
 
-/// Frames of the groups that wait for the port. Their due times are in traffic time.
+/// Frames that wait for the port. The due times of those of groups are in traffic time.
 #[derive(Default)]
 struct HostFrames {
     queue: FrameQueue,
+    /// Frames of native routers, which fill it as far as they may: hosts do not wait for them.
+    native: FrameQueue,
     /// Frames that are longer than the port's longest.
     too_long: u64,
 }
@@ -169,10 +175,16 @@ impl Hosts {
             end: Picos(u64::MAX),
             stopped: false,
             over: false,
+            fingerprint: false,
             tables,
             first: first_hosts(plan),
             virtual_now: Nanos::ZERO,
         }
+    }
+
+    /// Sets whether the frames of ports that are added are hashed.
+    pub fn hashing(self, fingerprint: bool) -> Self {
+        Self { fingerprint, ..self }
     }
 
     /// Adds the groups of a port that has an outlet on this worker.
@@ -199,13 +211,18 @@ impl Hosts {
             })
             .collect();
         let router = |(number, of): (usize, &PlanRouter)| {
+            if of.settings.daemon.native().is_some() {
+                let native = NativeRouter::new(plan, number, begin);
+                return Some(RouterEnd::Native(Box::new(native)));
+            }
             let link = links.get_mut(number)?.take()?;
-            Some(RouterEnd::new(number, of.settings.mac, link))
+            Some(RouterEnd::Daemon(DaemonLink::new(number, of.settings.mac, link)))
         };
         let routers = plan.routers_on(port).filter_map(router).collect();
         self.asks |= groups.iter().any(|(_, group)| !group.settings().only_answers());
         let longest = plan.ports[port].max_frame as usize;
-        let counters = PortTx { port, source: SourceId::HOSTS, ..PortTx::default() };
+        let fingerprint = self.fingerprint.then(Fingerprint::default);
+        let counters = PortTx { port, source: SourceId::HOSTS, fingerprint, ..PortTx::default() };
         self.ports.push(HostPort {
             port,
             groups,
@@ -229,6 +246,8 @@ impl Hosts {
         let now = self.now(watch);
         self.stopped = true;
         for port in &mut self.ports {
+            let native = &mut port.frames.native;
+            port.routers.iter_mut().for_each(|router| router.stop(now, native));
             let now = port.traffic(now);
             port.groups.iter_mut().for_each(|(_, group)| group.stop(now));
         }
@@ -243,6 +262,7 @@ impl Hosts {
     fn is_settled(&self) -> bool {
         self.ports.iter().all(|port| {
             let settled = port.groups.iter().all(|(_, group)| group.is_settled());
+            let settled = settled && (!self.stopped || port.routers.iter().all(RouterEnd::is_over));
             port.out.counters.error.is_some() || (settled && port.is_idle())
         })
     }
@@ -263,9 +283,9 @@ impl Hosts {
                 _ => due,
             });
             // After the stop, no link is read, so its next read would stay due.
-            let polls = port.routers.iter().filter(|router| router.is_open() && !self.stopped);
-            let polls = polls.map(|router| router.poll).filter(|_| port.out.has_room());
-            own.into_iter().chain(port.held.front().map(|held| held.0)).chain(polls).min()
+            let routers = port.routers.iter().filter(|_| port.out.has_room());
+            let routers = routers.filter_map(|router| router.next_due(self.stopped));
+            own.into_iter().chain(port.held.front().map(|held| held.0)).chain(routers).min()
         };
         let next = self.ports.iter().filter_map(due).min();
         if self.stopped || self.over || !self.has_end() {
@@ -314,9 +334,10 @@ impl Source for Hosts {
                 for (_, group) in &mut port.groups {
                     moved |= group.advance(traffic, &mut port.frames.queue);
                 }
-                // A daemon never stops to send, and the run would not end.
-                for router in port.routers.iter_mut().filter(|_| !self.stopped) {
-                    moved |= router.read(now, &mut port.frames.queue);
+                let HostFrames { queue: shared, native, .. } = &mut port.frames;
+                let mut queues = RouterQueues { shared, native };
+                for router in &mut port.routers {
+                    moved |= router.advance(now, self.stopped, &mut queues);
                 }
             }
             let lag = port.lag;
@@ -383,6 +404,17 @@ impl Source for Hosts {
     }
 
     fn apply(&mut self, command: &Command, _at: Picos, turn: &mut Turn<'_>) -> u64 {
+        if let Action::Router(number, order, duration) = &command.action {
+            let now = self.now(turn.watch);
+            let routers = self.ports.iter_mut().flat_map(|port| &mut port.routers);
+            for router in routers {
+                if let RouterEnd::Native(router) = router
+                    && router.router() == *number
+                {
+                    router.order(now, order.clone(), *duration);
+                }
+            }
+        }
         self.over |= command.part.is_none() && matches!(command.action, Action::Stop);
         if self.over && !self.stopped && !self.is_in_use() {
             self.stop(turn.watch);
@@ -408,8 +440,7 @@ impl Source for Hosts {
     fn snapshot(&self, full: bool, stalls: Stalls, into: &mut Snapshot) {
         for port in &self.ports {
             let mut counters = PortTx { stalls, ..port.out.counters.clone() };
-            let lost =
-                [("queue_full", port.frames.queue.dropped()), ("too_long", port.frames.too_long)];
+            let lost = [("queue_full", port.frames.dropped()), ("too_long", port.frames.too_long)];
             counters.not_sent.extend(lost.into_iter().filter(|(_, frames)| *frames > 0));
             into.tx.push(counters);
             into.hosts.extend(
@@ -418,7 +449,7 @@ impl Source for Hosts {
                     statistics: of.statistics(full),
                 }),
             );
-            into.routers.extend(port.routers.iter().map(|router| router.stats.clone()));
+            into.routers.extend(port.routers.iter().map(RouterEnd::stats));
         }
     }
 
@@ -509,9 +540,9 @@ impl HostPort {
                 self.traffic(time)
             }
         };
-        let Self { groups, routers, frames: HostFrames { queue, .. }, .. } = self;
+        let Self { groups, routers, frames: HostFrames { queue, native, .. }, .. } = self;
         let routed =
-            routers.iter_mut().fold(false, |any, one| one.receive(octets.0, octets.1) | any);
+            routers.iter_mut().fold(false, |any, one| one.receive(now, octets, native) | any);
         groups.iter_mut().fold(routed, |any, (_, group)| group.receive(at, octets, queue) | any)
     }
 
@@ -528,25 +559,35 @@ impl HostPort {
     }
 
     fn is_idle(&self) -> bool {
-        self.frames.queue.is_empty() && self.out.has_room()
+        !self.frames.has_frames() && self.out.has_room()
+    }
+}
+
+impl HostFrames {
+    /// Frames that found a queue full.
+    fn dropped(&self) -> u64 {
+        self.queue.dropped() + self.native.dropped()
     }
 }
 
 impl FrameMaker for HostFrames {
     fn has_frames(&self) -> bool {
-        !self.queue.is_empty()
+        !self.queue.is_empty() || !self.native.is_empty()
     }
 
     fn fill(&mut self, _now: Nanos, lag: Nanos, room: &mut Room<'_>) {
-        while let Some((frame, due)) = self.queue.first() {
-            if frame.len() <= room.longest() {
-                room.due = Nanos(due.0.saturating_add(lag.0));
-                let Some(slot) = room.frame(frame.len(), Cut::WHOLE) else { return };
-                slot.copy_from_slice(frame);
-            } else {
-                self.too_long += 1;
+        for (queue, is_native) in [(&mut self.queue, false), (&mut self.native, true)] {
+            while let Some((frame, due)) = queue.first() {
+                if frame.len() <= room.longest() {
+                    let due = if is_native { UNSCHEDULED } else { due };
+                    room.due = Nanos(due.0.saturating_add(lag.0));
+                    let Some(slot) = room.frame(frame.len(), Cut::WHOLE) else { return };
+                    slot.copy_from_slice(frame);
+                } else {
+                    self.too_long += 1;
+                }
+                queue.pop();
             }
-            self.queue.pop();
         }
     }
 }
@@ -575,6 +616,18 @@ mod tests {
     }
 
     #[test]
+    fn frames_that_a_queue_drops_are_counted() {
+        let mut frames = HostFrames::default();
+        while frames.queue.dropped() == 0 {
+            frames.queue.push(Nanos::ZERO, |_| {});
+        }
+        while frames.native.dropped() < 2 {
+            frames.native.push(Nanos::ZERO, |_| {});
+        }
+        assert_eq!(frames.dropped(), 3);
+    }
+
+    #[test]
     fn after_the_stop_no_link_to_a_router_wakes_the_worker() {
         let address = "null:".parse().expect("an address");
         let mut port = squall_port::open(&address).unwrap().expect("a null port");
@@ -584,7 +637,8 @@ mod tests {
         outlets.add(Outlet::new(0, queue, None, 1, Nanos::ZERO, pace));
         let member = outlets.join(0).unwrap();
         let counters = PortTx { source: SourceId::HOSTS, ..PortTx::default() };
-        let router = RouterEnd::new(0, MacAddr([2, 0, 0, 0, 0, 9]), Box::new(Idle));
+        let link = DaemonLink::new(0, MacAddr([2, 0, 0, 0, 0, 9]), Box::new(Idle));
+        let router = RouterEnd::Daemon(link);
         let of_port = HostPort {
             port: 0,
             groups: Vec::new(),
@@ -606,6 +660,7 @@ mod tests {
             end: END_OF_TIME,
             stopped: false,
             over: false,
+            fingerprint: false,
             tables: Arc::new([]),
             first: Vec::new(),
             virtual_now: Nanos::ZERO,

@@ -58,7 +58,13 @@ const OVERRUN: Nanos = Nanos(200_000);
 /// (measured for 40 to 300 us on a virtual machine), so a shorter one saves little and costs
 /// precision.
 const SHORT: Nanos = Nanos(30_000);
-/// A worker whose margin is too large for its gaps sleeps nevertheless after this time, to renew its
+/// The shortest sleep. Even this one is worth it, because the time by which it overruns is not spun.
+const SHORTEST: Nanos = Nanos(10_000);
+/// If the margin leaves no time to sleep, departures may be late by `1 / TOLERANCE` of the time
+/// before them. Few sleeps overrun by more than the margin, so that 95 % of the gaps stay within
+/// that.
+const TOLERANCE: u64 = 10;
+/// A worker whose margin leaves no time to sleep sleeps nevertheless after this time, to renew its
 /// overruns: otherwise it would spin for the rest of the run after a busy moment of the machine.
 const PROBE: Nanos = Nanos(10_000_000);
 /// See [`Precision::Spin`]. A CPU that slept wakes up late and with cold caches. With sleeps before
@@ -110,12 +116,15 @@ impl Sleeper {
             Precision::Spin => left.saturating_sub(SPIN),
             Precision::Balanced if left < SHORT => Nanos::ZERO,
             Precision::Balanced => {
-                let half = Nanos(left.0 / 2);
-                if self.margin > half && now.saturating_sub(self.slept) < PROBE {
-                    return Nanos::ZERO;
-                }
+                let least = self.margin.saturating_sub(Nanos(left.0 / TOLERANCE));
+                let sleeps = [self.margin, least].map(|margin| left.saturating_sub(margin));
+                let sleep = match sleeps.into_iter().find(|sleep| *sleep >= SHORTEST) {
+                    Some(sleep) => sleep,
+                    None if now.saturating_sub(self.slept) < PROBE => return Nanos::ZERO,
+                    None => Nanos(left.0 / 2),
+                };
                 self.slept = now;
-                left.saturating_sub(self.margin.min(half))
+                sleep
             }
         }
     }
@@ -213,9 +222,18 @@ mod tests {
         assert_eq!(sleeper.sleep(now, &Needs { longest: LONGEST, ..Needs::default() }).0, LONGEST);
     }
 
+    #[test]
+    fn a_margin_that_nearly_fills_the_gap_shrinks_by_a_tenth_of_it() {
+        let mut sleeper = sleeper(Precision::Balanced, std::iter::repeat_n(60, OVERRUNS));
+        let mut sleep = |left_us| sleep_us(&mut sleeper, Nanos::ZERO, &departure(left_us));
+        assert_eq!([100, 70].map(&mut sleep), [40, 10], "the margin fits");
+        assert_eq!([69, 65].map(&mut sleep), [15, 11], "up to 6 us late");
+        assert_eq!([63, 50].map(&mut sleep), [0, 0], "spun");
+    }
+
     /// After a busy moment, in which sleeps overran by more than the gaps.
     #[test]
-    fn a_margin_above_half_of_the_gaps_is_probed_until_it_fits_again() {
+    fn a_margin_above_the_gaps_is_probed_until_it_fits_again() {
         let mut sleeper = sleeper(Precision::Balanced, std::iter::repeat_n(150, OVERRUNS));
         let (mut now, mut probes) = (PROBE, 0);
         while sleeper.margin > Nanos(20 * US) {

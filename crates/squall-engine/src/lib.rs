@@ -16,6 +16,7 @@ mod host_frames;
 mod host_supply;
 mod hosts;
 mod idle;
+mod native;
 mod output;
 mod pacing;
 mod receiving;

@@ -1,7 +1,9 @@
 //! Output of sources whose frames answer others, and are not known ahead of time: flows and hosts
 //! fill lent slots, hand them to the port, and count the frames that it took.
 
+use squall_measure::fingerprint;
 use squall_port::{BATCH, PortFacts, SendError, TxBatch};
+use squall_stats::Fingerprint;
 use squall_units::{Cut, FCS_LEN, L1_OVERHEAD, Nanos, Picos};
 
 use crate::{
@@ -31,6 +33,8 @@ pub(crate) struct Output {
     hand: [(u32, Cut, Nanos); BATCH],
     filled: usize,
     done: usize,
+    /// Hashes of the frames in lent slots; empty if frames are not hashed.
+    prints: Vec<Fingerprint>,
     blocked: Blocked,
     pub counters: PortTx,
     /// Received frames without a receive timestamp.
@@ -42,8 +46,9 @@ pub(crate) struct Output {
 
 impl Output {
     /// The output to a port whose longest frame has `longest` octets without FCS. `counters` has
-    /// the port and the source.
+    /// the port and the source, and a fingerprint if frames are to be hashed.
     pub fn new(member: Member, facts: &PortFacts, longest: usize, counters: PortTx) -> Self {
+        let prints = if counters.fingerprint.is_some() { BATCH } else { 0 };
         Self {
             member,
             limit: facts.batch.clamp(1, BATCH),
@@ -52,6 +57,7 @@ impl Output {
             hand: [(0, Cut::WHOLE, Nanos::ZERO); BATCH],
             filled: 0,
             done: 0,
+            prints: vec![Fingerprint::default(); prints],
             blocked: Blocked::default(),
             counters,
             uncertain: 0,
@@ -108,6 +114,7 @@ impl Output {
                 longest: self.longest,
             };
             maker.fill(now, lag, &mut room);
+            room.hash(&mut self.prints);
             (self.filled, self.done) = (room.filled, 0);
             if self.filled == 0 {
                 break;
@@ -175,6 +182,9 @@ impl Output {
                 self.counters.gso_frames += 1;
                 self.counters.segments += segments;
             }
+        }
+        if let Some(all) = &mut self.counters.fingerprint {
+            self.prints[self.done..self.done + sent].iter().for_each(|print| all.merge(*print));
         }
         if audited {
             let (packets, octets) =
@@ -244,6 +254,14 @@ impl Room<'_> {
     /// The octets of the longest frame, without FCS.
     pub fn longest(&self) -> usize {
         self.longest
+    }
+
+    /// Hashes the filled frames, if `prints` has places for them.
+    fn hash(&self, prints: &mut [Fingerprint]) {
+        let slots = self.batch.base.chunks(self.batch.stride).zip(self.hand.iter());
+        for ((slot, (len, cut, _)), print) in slots.take(self.filled).zip(prints) {
+            *print = fingerprint(&slot[..*len as usize], *cut);
+        }
     }
 
     /// The next slot, for a frame of `len` octets that is due at `self.due`; `None` if all are

@@ -1,9 +1,12 @@
-//! Links to routers: frames of a routing daemon leave through a port, and received frames for it
-//! go to it. Routers share a port's place among the sources with its hosts.
+//! Routers of a port. A routing daemon has a link: its frames leave through the port, and received
+//! frames for it go to it. Routers share a port's place among the sources with its hosts.
 
 use squall_host::FrameQueue;
 use squall_port::FrameLink;
+use squall_router::DaemonState;
 use squall_units::{MacAddr, Nanos};
+
+use crate::native::NativeRouter;
 
 /// Frames between a router and its port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +20,8 @@ pub struct RouterStats {
     pub dropped: u64,
     /// Why the link ended before the end of the run.
     pub error: Option<String>,
+    /// The state of a native router, as of the end of the run.
+    pub native: Option<Box<DaemonState>>,
 }
 
 /// Shortest and longest time between two reads of an idle link. Each is a system call, and delays
@@ -25,12 +30,74 @@ const POLL: [Nanos; 2] = [Nanos(50_000), Nanos(1_000_000)];
 /// Frames that are read at once, so that the other sources have their turn.
 const BATCH: usize = 64;
 
-/// Due time of a daemon's frames: the port's audit counts them as due when they leave. Their times
-/// are those of the daemon, and no schedule of the generator.
-const UNSCHEDULED: Nanos = Nanos(u64::MAX);
+/// Due time of routers' frames: the port's audit counts them as due when they leave. Their times
+/// are those of a daemon or of TCP, and no schedule of the generator.
+pub(crate) const UNSCHEDULED: Nanos = Nanos(u64::MAX);
 
-/// The engine's end of a router's link.
-pub(crate) struct RouterEnd {
+/// A router of a port.
+pub(crate) enum RouterEnd {
+    Daemon(DaemonLink),
+    Native(Box<NativeRouter>),
+}
+
+impl RouterEnd {
+    /// Time of its next turn, on the engine's clock. `stopped`: the run is over, and no link is
+    /// read.
+    pub fn next_due(&self, stopped: bool) -> Option<Nanos> {
+        match self {
+            Self::Daemon(link) => (link.is_open() && !stopped).then_some(link.poll),
+            Self::Native(router) => router.next_due(),
+        }
+    }
+
+    /// Takes its turn. Returns whether anything moved.
+    pub fn advance(&mut self, now: Nanos, stopped: bool, queues: &mut RouterQueues<'_>) -> bool {
+        match self {
+            // A daemon never stops to send, and the run would not end.
+            Self::Daemon(link) => !stopped && link.read(now, queues.shared),
+            Self::Native(router) => router.advance(now, queues.native),
+        }
+    }
+
+    /// Handles a frame that arrived at `now`. Returns whether it was for this router alone.
+    pub fn receive(&mut self, now: Nanos, octets: (&[u8], bool), native: &mut FrameQueue) -> bool {
+        match self {
+            Self::Daemon(link) => link.receive(octets.0, octets.1),
+            Self::Native(router) => router.receive(now, octets, native),
+        }
+    }
+
+    /// The run is over: native routers end their sessions.
+    pub fn stop(&mut self, now: Nanos, native: &mut FrameQueue) {
+        if let Self::Native(router) = self {
+            router.stop(now, native);
+        }
+    }
+
+    /// Whether nothing is left to do after the stop.
+    pub fn is_over(&self) -> bool {
+        match self {
+            Self::Daemon(_) => true,
+            Self::Native(router) => router.is_over(),
+        }
+    }
+
+    pub fn stats(&self) -> RouterStats {
+        match self {
+            Self::Daemon(link) => link.stats.clone(),
+            Self::Native(router) => router.stats(),
+        }
+    }
+}
+
+/// Queues of a port: that of all sources, and that of its native routers.
+pub(crate) struct RouterQueues<'a> {
+    pub shared: &'a mut FrameQueue,
+    pub native: &'a mut FrameQueue,
+}
+
+/// The engine's end of the link of a daemon.
+pub(crate) struct DaemonLink {
     mac: MacAddr,
     link: Box<dyn FrameLink>,
     pub stats: RouterStats,
@@ -40,7 +107,7 @@ pub(crate) struct RouterEnd {
     buffer: Vec<u8>,
 }
 
-impl RouterEnd {
+impl DaemonLink {
     pub fn new(router: usize, mac: MacAddr, link: Box<dyn FrameLink>) -> Self {
         let stats = RouterStats { router, ..RouterStats::default() };
         let buffer = vec![0; 1 << 16];
@@ -129,10 +196,10 @@ mod tests {
         }
     }
 
-    fn end() -> (RouterEnd, Frames) {
+    fn end() -> (DaemonLink, Frames) {
         let frames = Frames::default();
         let link = Box::new(TestLink(frames.clone()));
-        (RouterEnd::new(0, MacAddr([2, 0, 0, 0, 0, 9]), link), frames)
+        (DaemonLink::new(0, MacAddr([2, 0, 0, 0, 0, 9]), link), frames)
     }
 
     #[test]

@@ -190,7 +190,8 @@ pub(crate) fn list(
     let own_run = measure.key.is_some() && !plan.has_other_nodes();
     let own_clock = common == CommonClock::default();
     // Flows have their own figures, so a profile with nothing but flows needs only counters.
-    let counting = Measure { count_only: true, ..Measure::default() };
+    let fingerprint = measure.fingerprint;
+    let counting = Measure { count_only: true, fingerprint, ..Measure::default() };
     let counts = hosts && plan.only_flows();
     let mut seen = Receiver::on(if counts { &counting } else { &measure }, link);
     if let (Clock::Real(start), true) = (clock, own_run && own_clock) {
@@ -207,7 +208,9 @@ pub(crate) fn list(
 fn lanes(plan: &Plan) -> Arc<[StreamLanes]> {
     let of = |stream: &PlanStream| {
         let routes = stream.routes.as_ref()?.len() as usize;
-        Some(StreamLanes { stream: stream.program.signature()?, routes, first: stream.sent })
+        let begins = stream.phases.iter().map(|phase| phase.frame).collect();
+        let stream_number = stream.program.signature()?;
+        Some(StreamLanes { stream: stream_number, routes, first: stream.sent, begins })
     };
     plan.streams.iter().filter_map(of).collect()
 }
@@ -272,9 +275,9 @@ impl Sink for Measurement {
         let Some(Hosts { signed, rest }) = &mut self.hosts else { return };
         let (batch, claims) = frames.claims();
         rest.clear();
-        for ((frame, claim), signed) in batch.frames.iter().zip(claims).zip(signed) {
+        for (((octets, frame), claim), signed) in batch.iter().zip(claims).zip(signed) {
             if *claim && !*signed {
-                self.seen.count(frame.wire_len, frame.cut);
+                self.seen.count_taken(octets, frame.wire_len, frame.cut);
             } else {
                 rest.push(*frame);
             }

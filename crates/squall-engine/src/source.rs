@@ -14,7 +14,7 @@ use squall_program::{
 use squall_units::{Cut, Nanos, Picos};
 
 use crate::{
-    Clock, Counters, Snapshot,
+    Clock, Counters, Snapshot, StreamTx,
     clock::{Stalls, Watch},
     command::Command,
     pacing::PortPace,
@@ -24,6 +24,8 @@ use crate::{
 /// A frame whose timestamp is further in the future than this is held until then. Smaller
 /// differences are ignored, because the clock readings of two threads may differ by that much.
 pub(crate) const LATER: Nanos = Nanos(100_000);
+/// Number of streams whose counters are copied in one turn: some 0.1 ms.
+pub(crate) const STREAMS_AT_ONCE: usize = 512;
 /// Timers and arrivals may be later than the start of the turn by this time, because the turn
 /// itself takes time.
 pub(crate) const SLIP: Nanos = Nanos(100_000);
@@ -103,8 +105,15 @@ pub(crate) trait Source {
     /// Called after [`Source::settle`]: waits until frames that ports took have left.
     fn close(&mut self, outlets: &mut Outlets);
 
-    /// Adds its counters and, if `full`, its histograms. `stalls` are those of the worker.
+    /// Adds its counters and, if `full`, its histograms, except those of
+    /// [`streams`](Source::streams). `stalls` are those of the worker.
     fn snapshot(&self, full: bool, stalls: Stalls, into: &mut Snapshot);
+
+    /// Adds the counters of the [`STREAMS_AT_ONCE`] streams after the first `done` to `into`, and
+    /// their histograms if `full`. Returns whether there are more.
+    fn streams(&self, _full: bool, _done: usize, _into: &mut Vec<StreamTx>) -> bool {
+        false
+    }
 
     /// Adds its counters only.
     fn counters(&self, into: &mut Counters);

@@ -13,7 +13,7 @@ use crate::{
     command::{Action, Command, Content, Rate},
     generate::Driver,
     hosts::HostTables,
-    source::{Outlets, Rest, Source, Turn, earlier_of_others},
+    source::{Outlets, Rest, STREAMS_AT_ONCE, Source, Turn, earlier_of_others},
     transmit::{Share, Transmitter},
 };
 
@@ -65,13 +65,19 @@ impl Streams {
     }
 
     /// Loads the streams of a port that has an outlet on this worker: see [`Transmitter::load`].
-    pub fn load(&mut self, port: usize, outlets: &mut Outlets, streams: Vec<Share>) {
+    pub fn load(
+        &mut self,
+        port: usize,
+        outlets: &mut Outlets,
+        streams: Vec<Share>,
+        is_stopped: &dyn Fn() -> bool,
+    ) {
         let Some(member) = outlets.join(port) else { return };
         let limit = outlets.of(member).limit;
         let (print, tables) = (self.fingerprint, self.tables.clone());
         let mut tx = Transmitter::new(port, member, self.clock, limit, print, tables);
         tx.await_ends(self.awaited.clone());
-        tx.load(streams, outlets);
+        tx.load(streams, outlets, is_stopped);
         self.tx.push(tx);
         self.due.push(None);
     }
@@ -164,7 +170,7 @@ impl Source for Streams {
         {
             // The first stream on a port on which other sources send. Other workers have no outlet
             // for it.
-            self.load(stream.port, turn.outlets, Vec::new());
+            self.load(stream.port, turn.outlets, Vec::new(), &|| false);
         }
         self.drivers.iter_mut().for_each(|driver| driver.apply(number, &command.action, at));
         let mut added = 0;
@@ -173,16 +179,16 @@ impl Source for Streams {
                 (_, Action::Pause) => tx.pause(number, at),
                 (_, Action::Resume) => tx.resume(number, at),
                 (Some(number), Action::Rate(Rate::Gap(gap))) => {
-                    tx.set_rate(number, *gap, at, turn.outlets);
+                    tx.set_rate(number, *gap, at);
                 }
                 (Some(number), Action::Begin) => tx.begin(number, at),
                 (Some(number), Action::Replace(Content::Nothing)) => {
-                    tx.remove(number, at, turn.outlets);
+                    tx.remove(number, at);
                 }
                 (Some(number), Action::Replace(Content::Stream(stream)))
                     if stream.port == tx.counters.port =>
                 {
-                    tx.add(number, stream.clone(), at, turn.outlets);
+                    tx.add(number, stream.clone(), at);
                     added += 1;
                 }
                 _ => {}
@@ -214,18 +220,31 @@ impl Source for Streams {
     fn snapshot(&self, full: bool, stalls: Stalls, into: &mut Snapshot) {
         into.tx.extend(self.tx.iter().map(|tx| PortTx { stalls, ..tx.port() }));
         into.tx.extend(self.drivers.iter().map(Driver::port));
-        into.streams.extend(self.tx.iter().flat_map(|tx| tx.streams(full)));
         into.streams.extend(self.drivers.iter().flat_map(|driver| driver.streams(full)));
         for driver in &self.drivers {
             into.cpu_time = into.cpu_time + driver.cpu_time();
         }
     }
 
+    fn streams(&self, full: bool, done: usize, into: &mut Vec<StreamTx>) -> bool {
+        let all: usize = self.tx.iter().map(Transmitter::count).sum();
+        if done == 0 {
+            into.reserve_exact(all);
+        }
+        let (mut before, wanted) = (0, done..done + STREAMS_AT_ONCE);
+        for tx in &self.tx {
+            let at = |number: usize| number.saturating_sub(before).min(tx.count());
+            into.extend(tx.streams(full, at(wanted.start)..at(wanted.end)));
+            before += tx.count();
+        }
+        wanted.end < all
+    }
+
     fn counters(&self, into: &mut Counters) {
         let stream = |s: StreamTx| (s.number, s.packets, s.octets);
         into.tx.extend(self.tx.iter().map(|tx| tx.counters.sent()));
         into.tx.extend(self.drivers.iter().map(|driver| driver.port().sent()));
-        into.streams.extend(self.tx.iter().flat_map(|tx| tx.streams(false)).map(stream));
+        into.streams.extend(self.tx.iter().flat_map(Transmitter::counts));
         into.streams.extend(self.drivers.iter().flat_map(|d| d.streams(false)).map(stream));
         into.threads.extend(self.drivers.iter().filter_map(Driver::busy));
     }

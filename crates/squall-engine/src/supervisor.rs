@@ -2,12 +2,13 @@
 
 use std::{
     any::Any,
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     io,
     num::NonZeroU64,
     ops::Range,
     sync::{
         Arc,
+        atomic::{AtomicBool, Ordering},
         mpsc::{self, RecvTimeoutError},
     },
     thread::{self, JoinHandle},
@@ -22,8 +23,9 @@ use squall_port::{
     CommonClock, Filter, InterfaceCounters, LinkEvent, MtuChange, Port, PortFacts, RxQueue, TxQueue,
 };
 use squall_profile::{Next, Stop};
-use squall_program::{Gap, clock::Planned};
+use squall_program::{Gap, clock};
 use squall_replay::Reader;
+use squall_router::RouterOrder;
 use squall_units::{Nanos, Picos};
 
 use crate::{
@@ -44,6 +46,7 @@ use crate::{
     sink::{self, MakeSink, Shown, Wanted},
     source::{Budget, Outlet, Outlets, Source},
     streams::Streams,
+    transmit::StreamPlan,
     worker::{Message, Waker, Worker},
 };
 
@@ -209,6 +212,9 @@ pub struct Running {
     afters: Option<Arc<Afters>>,
     /// By port.
     paces: Vec<Arc<PortPace>>,
+    /// Whether the run was stopped: workers that still set up their streams, which can take
+    /// seconds, do not read their mail.
+    stopped: Arc<AtomicBool>,
 }
 
 /// The result of a worker's thread.
@@ -260,8 +266,10 @@ pub struct LinkChanges {
 /// does not receive: bounded, because a ring could overflow meanwhile.
 const FLOWS_AT_ONCE: usize = 2048;
 /// Time between the start of a run and its first departure, so that all workers are ready before
-/// it.
+/// it; and the same if there are only streams that workers send: these need no tables, no reader of
+/// captures, and no program in the kernel.
 const HEAD_START: Nanos = Nanos(20_000_000);
+const HEAD_START_OF_STREAMS: Nanos = Nanos(5_000_000);
 /// Added for each stream: a worker sets up 100,000 of them in some 0.2 s, and their first frames would
 /// be late by that time.
 const HEAD_START_OF_STREAM: Nanos = Nanos(5000);
@@ -305,8 +313,7 @@ impl Ready {
     pub fn go(self, start: Option<Nanos>) -> Running {
         let Self { begin, mut running } = self;
         running.before = running.ports.iter().map(|p| p.interface_counters()).collect();
-        let streams = running.plan.streams.len() as u64;
-        let head_start = Nanos(HEAD_START.0 + streams * HEAD_START_OF_STREAM.0);
+        let head_start = head_start(&running.plan, &running.ports);
         let default_start = || squall_port::monotonic() + head_start;
         let clock = match running.settings.virtual_time {
             true => Clock::Virtual,
@@ -326,6 +333,17 @@ impl Ready {
     pub fn set_common_clock(&mut self, common: CommonClock) {
         self.running.set_common_clock(common);
     }
+}
+
+/// Time that the workers of `plan` need before the first departure.
+fn head_start(plan: &Plan, ports: &[Box<dyn Port>]) -> Nanos {
+    let others = ports.iter().any(|port| port.generates())
+        || !plan.replays.is_empty()
+        || plan.flows.is_some()
+        || !plan.hosts.is_empty()
+        || !plan.routers.is_empty();
+    let base = if others { HEAD_START } else { HEAD_START_OF_STREAMS };
+    Nanos(base.0 + plan.streams.len() as u64 * HEAD_START_OF_STREAM.0)
 }
 
 /// As [`start`], but nothing is sent before [`Ready::go`].
@@ -360,7 +378,7 @@ pub fn ready(
         number_trex(&settings, number, stream);
     }
     let planned =
-        Planned { end: plan.stop.duration.map(Picos::from), tolerance: settings.tolerance };
+        clock::Planned { end: plan.stop.duration.map(Picos::from), tolerance: settings.tolerance };
     let paces = plan.ports.iter().map(|_| Arc::new(PortPace::new(planned))).collect();
     let (reply, sent_all) = mpsc::channel();
     let mut running = Running {
@@ -378,6 +396,7 @@ pub fn ready(
         start: Nanos::ZERO,
         afters: None,
         paces,
+        stopped: Arc::default(),
     };
     let wakers = running.plan.workers.iter().map(|_| Waker::new()).collect::<io::Result<Vec<_>>>();
     let wakers = wakers.map_err(EngineError::Thread)?;
@@ -403,7 +422,8 @@ pub fn ready(
             link.take_if(|_| sends(running.plan.routers[number].port))
         };
         let links = links.iter_mut().enumerate().map(of_worker).collect();
-        let inputs = WorkerInputs { waker, feeds, relays, waiting: afters, tables, links };
+        let stopped = running.stopped.clone();
+        let inputs = WorkerInputs { waker, feeds, relays, waiting: afters, tables, links, stopped };
         match running.spawn_worker(index, inputs, reply.clone()) {
             Ok(begin) => waiting.push(begin),
             Err(error) => {
@@ -429,6 +449,8 @@ struct WorkerInputs {
     tables: HostTables,
     /// Links to the routers of its ports.
     links: RouterLinks,
+    /// Whether the run was stopped.
+    stopped: Arc<AtomicBool>,
 }
 
 /// Everything a worker needs to start, except its queues and the clock.
@@ -498,7 +520,7 @@ impl WorkerSetup {
     /// Call on the worker's thread, because the kernel keeps timer slack per thread.
     fn worker(self, cpu: Option<u32>, queues: Queues, clock: Clock) -> Worker {
         let Self { index, plan, settings, mailbox, sent_all, inputs } = self;
-        let WorkerInputs { waker, feeds, mut relays, waiting, tables, mut links } = inputs;
+        let WorkerInputs { waker, feeds, mut relays, waiting, tables, mut links, stopped } = inputs;
         let Queues { rx, mut outlets, drivers, facts } = queues;
         let stop = plan.watched();
         let common = match clock {
@@ -518,11 +540,11 @@ impl WorkerSetup {
                 .filter(|&s| plan.streams[s].port == port)
                 .filter_map(|s| {
                     let (first, by) = plan.share(s, index)?;
-                    Some((s as u32, Arc::new(plan.streams[s].clone()), first, by))
+                    Some((s as u32, StreamPlan::Shared(plan.clone(), s as u32), first, by))
                 })
                 .collect();
             if !shares.is_empty() {
-                streams.load(port, &mut outlets, shares);
+                streams.load(port, &mut outlets, shares, &|| stopped.load(Ordering::Relaxed));
             }
         }
         // A worker without streams needs the source too, because streams may be added later.
@@ -538,7 +560,7 @@ impl WorkerSetup {
         }
         let hosted: Vec<_> = facts.iter().filter(|(port, _)| plan.has_hosts(*port)).collect();
         if !hosted.is_empty() {
-            let mut hosts = Hosts::new(clock, &plan, tables.clone());
+            let mut hosts = Hosts::new(clock, &plan, tables.clone()).hashing(print);
             for (port, facts) in hosted {
                 hosts.add(&plan, (*port, facts), &mut links, &mut outlets);
             }
@@ -547,7 +569,7 @@ impl WorkerSetup {
         let played: Vec<_> = facts.iter().filter(|(port, _)| plan.plays_flows(*port)).collect();
         let flows = plan.flows.as_ref().filter(|_| !played.is_empty());
         if let Some(flows) = flows {
-            let mut player = Player::new(clock, flows, &plan.afters, tables);
+            let mut player = Player::new(clock, flows, &plan.afters, tables).hashing(print);
             for (port, facts) in played {
                 let workers = plan.players(*port).count() as u32;
                 let worker = plan.players(*port).take_while(|other| *other < index).count() as u32;
@@ -588,6 +610,7 @@ impl WorkerSetup {
             just_sent: false,
             woken: [Nanos::ZERO; 2],
             inflow: Inflow::default(),
+            copying: None,
             finished: false,
             due: Vec::new(),
             ended: Vec::new(),
@@ -715,7 +738,7 @@ impl Running {
     }
 
     /// The plan, including streams added and removed during the run.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
@@ -813,6 +836,12 @@ impl Running {
         self.broadcast(Command::to_all(Action::Ignore(Arc::new(senders))));
     }
 
+    /// Carries out an order of a native router, by its number in the plan. [`squall_router::check`]
+    /// says whether the router can. `duration`: the reverse follows after this time.
+    pub fn order(&self, router: usize, order: RouterOrder, duration: Option<Nanos>) {
+        self.broadcast(Command::to_all(Action::Router(router, order, duration)));
+    }
+
     /// Replaces the interfaces of the flows on a port that has some.
     pub fn set_interfaces(&self, port: usize, interfaces: Vec<Interface>) {
         self.broadcast(Command::to_all(Action::Interfaces(port, interfaces.into())));
@@ -850,6 +879,12 @@ impl Running {
             let _ = mail.send(Message::Command(command));
             waker.wake();
         }
+    }
+
+    /// The numbers of all streams, by name: a search for each of many names would take minutes.
+    fn numbers(&self) -> HashMap<String, u32> {
+        let live = (0..).zip(&self.names).filter(|(_, (_, live))| *live);
+        live.map(|(number, (name, _))| (name.clone(), number)).collect()
     }
 
     fn number(&self, name: &str) -> Result<u32, EngineError> {
@@ -968,6 +1003,10 @@ impl Running {
     /// [`EngineError::FixedRate`]. Earlier changes stay applied.
     pub fn apply(&mut self, changes: Vec<Change>) -> Result<(), EngineError> {
         let mut added = Vec::new();
+        let mut numbers = self.numbers();
+        let number = |running: &Self, numbers: &HashMap<String, u32>, name: &str| {
+            numbers.get(name).map_or_else(|| running.number(name), |number| Ok(*number))
+        };
         for change in changes {
             match change {
                 Change::Load(flows) => {
@@ -985,7 +1024,7 @@ impl Running {
                     Arc::make_mut(&mut self.plan).flows = Some(flows);
                 }
                 Change::Rate(name, gap, pps) => {
-                    let number = self.number(&name)?;
+                    let number = number(self, &numbers, &name)?;
                     let stream = &self.plan.streams[number as usize];
                     let varied = stream.placement == Placement::Shared
                         && stream.program.sizes().only().is_none();
@@ -1013,8 +1052,9 @@ impl Running {
                     }
                 }
                 Change::Remove(name) => {
-                    let number = self.number(&name)? as usize;
+                    let number = number(self, &numbers, &name)? as usize;
                     self.names[number].1 = false;
+                    numbers.remove(&name);
                     let nothing = Action::Replace(Content::Nothing);
                     self.broadcast(Command::to(Part::Stream(number), nothing));
                 }
@@ -1037,6 +1077,7 @@ impl Running {
                     }
                     number_trex(&self.settings, number, &stream);
                     self.names.push((stream.name.clone(), true));
+                    numbers.insert(stream.name.clone(), number);
                     // The stream's index must equal its number, because workers refer to it by
                     // number.
                     Arc::make_mut(&mut self.plan).streams.push(*stream);
@@ -1045,9 +1086,9 @@ impl Running {
             }
         }
         // Done after the loop, because `next` may name a stream added later in the list.
-        for (number, name) in &added {
-            let next = name.as_ref().map(|name| self.number(name)).transpose()?;
-            let stream = &mut Arc::make_mut(&mut self.plan).streams[*number as usize];
+        for (stream, name) in &added {
+            let next = name.as_ref().map(|name| number(self, &numbers, name)).transpose()?;
+            let stream = &mut Arc::make_mut(&mut self.plan).streams[*stream as usize];
             stream.next =
                 stream.next.zip(next).map(|(arrow, next)| Next { stream: next as usize, ..arrow });
         }
@@ -1151,6 +1192,7 @@ impl Running {
 
     /// Stops sending. [`Running::finish`] still receives frames in flight.
     pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
         self.broadcast(Command::to_all(Action::Stop));
     }
 
@@ -1240,6 +1282,7 @@ impl Running {
 
     /// Commands all workers to end and waits until they have.
     fn end(&mut self) -> Vec<thread::Result<WorkerResult>> {
+        self.stopped.store(true, Ordering::Relaxed);
         for (mail, waker, _) in &self.threads {
             // The send fails if the worker has already ended.
             let _ = mail.send(Message::Finish);

@@ -2,12 +2,12 @@
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
-    ops::Range,
+    ops::{Deref, Range},
     sync::Arc,
 };
 
 use squall_measure::fingerprint;
-use squall_plan::{Part, PlanStream};
+use squall_plan::{Part, Plan, PlanStream};
 use squall_port::{BATCH, SendError, TxBatch};
 use squall_profile::Late;
 use squall_program::{
@@ -59,7 +59,43 @@ const NO_HOST: &str = "no_host";
 
 /// A worker's share of a stream: its number in the plan, the stream, the first frame, the distance
 /// to the next.
-pub(crate) type Share = (u32, Arc<PlanStream>, u64, u64);
+pub(crate) type Share = (u32, StreamPlan, u64, u64);
+
+/// A stream as it was planned.
+#[derive(Clone, Debug)]
+pub(crate) enum StreamPlan {
+    /// The stream with this number. Not copied, because a hundred thousand streams have 40 MB.
+    Shared(Arc<Plan>, u32),
+    /// A stream that was added during the run, or whose rate was changed.
+    Own(Arc<PlanStream>),
+}
+
+impl Deref for StreamPlan {
+    type Target = PlanStream;
+
+    #[inline]
+    fn deref(&self) -> &PlanStream {
+        match self {
+            Self::Shared(plan, number) => &plan.streams[*number as usize],
+            Self::Own(stream) => stream,
+        }
+    }
+}
+
+impl StreamPlan {
+    fn set_gap(&mut self, gap: Gap) {
+        match self {
+            Self::Own(stream) => Arc::make_mut(stream).gap = gap,
+            Self::Shared(plan, number) => {
+                let stream = plan.streams[*number as usize].clone();
+                *self = Self::Own(Arc::new(PlanStream { gap, ..stream }));
+            }
+        }
+    }
+}
+
+/// How many streams are set up before the next check whether the run was stopped: some ms.
+const SET_UP_AT_ONCE: usize = 1024;
 
 pub(crate) struct Transmitter {
     out: Member,
@@ -75,6 +111,9 @@ pub(crate) struct Transmitter {
     /// Whether any stream has [`Late::Smooth`], and any [`Late::CatchUp`].
     smooths: bool,
     catches_up: bool,
+    /// Whether [`Transmitter::keep_to_rates`] has to sum up the rates again. Once a turn, because
+    /// one change of the profile may change the rates of a hundred thousand streams.
+    rates_changed: bool,
     wheel: Wheel,
     /// Streams without gaps, in round-robin order.
     unpaced: VecDeque<u32>,
@@ -205,7 +244,7 @@ struct Sender {
     /// The last of these fields, because its supply of hosts is not needed by other streams.
     cursor: Cursor,
 
-    plan: Arc<PlanStream>,
+    plan: StreamPlan,
     /// First frame of the share, counted from the first that this run sends.
     first: u64,
     paused: Option<Picos>,
@@ -235,6 +274,7 @@ impl Transmitter {
             senders: Vec::new(),
             smooths: false,
             catches_up: false,
+            rates_changed: false,
             wheel: Wheel::new(0, 0.0),
             unpaced: VecDeque::new(),
             groups: Groups::default(),
@@ -304,8 +344,13 @@ impl Transmitter {
         self.start(i, at);
     }
 
-    /// Adds the plan's streams.
-    pub fn load(&mut self, streams: Vec<Share>, outlets: &mut Outlets) {
+    /// Adds the plan's streams. Ends early once the run `is_stopped`.
+    pub fn load(
+        &mut self,
+        streams: Vec<Share>,
+        outlets: &mut Outlets,
+        is_stopped: &dyn Fn() -> bool,
+    ) {
         let pps = streams
             .iter()
             .filter_map(|s| Some(s.1.asked_pps? / f64::from(s.1.program.segments()) / s.3 as f64))
@@ -315,7 +360,10 @@ impl Transmitter {
         self.shared_errors = streams.len() > MOST_HISTOGRAMS;
         // A sender is large, so a list that doubles would waste memory with many streams.
         self.senders.reserve_exact(streams.len());
-        for (number, plan, first, by) in streams {
+        for (n, (number, plan, first, by)) in streams.into_iter().enumerate() {
+            if n.is_multiple_of(SET_UP_AT_ONCE) && is_stopped() {
+                break;
+            }
             let i = self.take(number, plan, first, by);
             if self.senders[i].plan.self_start && !self.senders[i].waits {
                 self.start(i, Picos(0));
@@ -326,7 +374,9 @@ impl Transmitter {
 
     /// Sets the burst allowed after a stall, and the limit of the audit, from the sum of the
     /// streams' rates.
+    #[cold]
     fn keep_to_rates(&mut self, outlets: &mut Outlets) {
+        self.rates_changed = false;
         let rates = self.senders.iter().filter(|s| !s.removed);
         let rates = rates.map(|s| s.plan.fastest_pps() / s.by as f64);
         let known = rates.clone().all(|pps| pps > 0.0);
@@ -335,7 +385,7 @@ impl Transmitter {
         self.audit.set_pps(pps);
     }
 
-    fn take(&mut self, number: u32, plan: Arc<PlanStream>, first: u64, by: u64) -> usize {
+    fn take(&mut self, number: u32, plan: StreamPlan, first: u64, by: u64) -> usize {
         assert!(self.senders.last().is_none_or(|last| last.number < number), "in order of numbers");
         let program = plan.program.clone();
         self.smooths |= plan.late == Late::Smooth;
@@ -389,10 +439,9 @@ impl Transmitter {
 
     /// Adds a stream to a running worker: it begins at `now` plus its start delay, or waits for
     /// another's `next`.
-    pub fn add(&mut self, number: u32, plan: Arc<PlanStream>, now: Picos, outlets: &mut Outlets) {
-        let i = self.take(number, plan, 0, 1);
-        self.keep_to_rates(outlets);
-        self.done = false;
+    pub fn add(&mut self, number: u32, plan: Arc<PlanStream>, now: Picos) {
+        let i = self.take(number, StreamPlan::Own(plan), 0, 1);
+        (self.rates_changed, self.done) = (true, false);
         if self.senders[i].plan.self_start {
             self.start(i, now);
         }
@@ -449,21 +498,29 @@ impl Transmitter {
 
     /// Pauses a stream, or all. A stream that another's `next` starts meanwhile is held too.
     pub fn pause(&mut self, number: Option<u32>, now: Picos) {
-        for i in 0..self.senders.len() {
+        if number.is_none() {
+            self.unpaced.clear();
+        }
+        for i in self.chosen(number) {
             let s = &mut self.senders[i];
-            if number.is_none_or(|n| n == s.number) && !s.removed && s.paused.is_none() {
+            if !s.removed && s.paused.is_none() {
                 s.paused = Some(now);
                 self.dequeue(i);
             }
         }
     }
 
+    /// The index of stream `number`, or those of all streams.
+    fn chosen(&self, number: Option<u32>) -> Range<usize> {
+        match number {
+            None => 0..self.senders.len(),
+            Some(number) => self.find(number).map_or(0..0, |i| i..i + 1),
+        }
+    }
+
     pub fn resume(&mut self, number: Option<u32>, now: Picos) {
-        for i in 0..self.senders.len() {
+        for i in self.chosen(number) {
             let s = &mut self.senders[i];
-            if number.is_some_and(|n| n != s.number) {
-                continue;
-            }
             if let Some(since) = s.paused.take()
                 && s.active
             {
@@ -473,7 +530,7 @@ impl Transmitter {
         }
     }
 
-    pub fn remove(&mut self, number: u32, now: Picos, outlets: &mut Outlets) {
+    pub fn remove(&mut self, number: u32, now: Picos) {
         if let Some(i) = self.find(number) {
             self.dequeue(i);
             let s = &mut self.senders[i];
@@ -482,17 +539,17 @@ impl Transmitter {
             if std::mem::take(&mut s.awaited) {
                 self.ended.push((number, now));
             }
-            self.keep_to_rates(outlets);
+            self.rates_changed = true;
         }
     }
 
     /// Changes the gap from the next frame on; a stream without gaps gets its first gap now.
-    pub fn set_rate(&mut self, number: u32, gap: Gap, now: Picos, outlets: &mut Outlets) {
+    pub fn set_rate(&mut self, number: u32, gap: Gap, now: Picos) {
         let Some(i) = self.find(number) else { return };
         let was_unpaced = self.senders[i].timeline.is_unpaced();
         let s = &mut self.senders[i];
         // Changes the plan, too, so that a stream that starts again uses the new rate.
-        Arc::make_mut(&mut s.plan).gap = gap;
+        s.plan.set_gap(gap);
         let gap = match gap {
             Gap::PerFrame { .. } if !s.walk => gap.times(s.by),
             // Gaps now depend on the frames in between, which other workers send, and so does the
@@ -511,7 +568,7 @@ impl Transmitter {
             self.dequeue(i);
             self.enqueue(i);
         }
-        self.keep_to_rates(outlets);
+        self.rates_changed = true;
     }
 
     /// When to act next; `None`: never, or when the link is up again.
@@ -565,6 +622,9 @@ impl Transmitter {
     pub fn turn(&mut self, turn: &mut Turn<'_>, scratch: &mut Scratch) -> bool {
         let (now, at) = (turn.now, turn.at());
         let end = turn.budget.end;
+        if self.rates_changed {
+            self.keep_to_rates(turn.outlets);
+        }
         if self.clock != Clock::Virtual && at.0 >= end.0.saturating_add(OVERTIME) {
             (self.done, self.overdue) = (true, true);
             return false;
@@ -1103,9 +1163,19 @@ impl Transmitter {
         PortTx { pacing, ..self.counters.clone() }
     }
 
-    /// Counters of every stream on this worker, with histograms if `full`.
-    pub fn streams(&self, full: bool) -> Vec<StreamTx> {
-        let one = |s: &Sender| StreamTx {
+    /// Number of streams on this worker.
+    pub fn count(&self) -> usize {
+        self.senders.len()
+    }
+
+    /// Number, frames and octets with FCS of every stream.
+    pub fn counts(&self) -> impl Iterator<Item = (u32, u64, u64)> {
+        self.senders.iter().map(|s| (s.number, s.packets, s.octets))
+    }
+
+    /// Counters of the streams with these indices, with histograms if `full`.
+    pub fn streams(&self, full: bool, which: Range<usize>) -> impl Iterator<Item = StreamTx> {
+        let one = move |s: &Sender| StreamTx {
             number: s.number,
             packets: s.packets,
             octets: s.octets,
@@ -1115,7 +1185,7 @@ impl Transmitter {
             last: s.last_left,
             departure_error: if full { s.departure_error.clone() } else { Histogram::default() },
         };
-        self.senders.iter().map(one).collect()
+        self.senders[which].iter().map(one)
     }
 }
 
@@ -1348,5 +1418,67 @@ impl Sender {
         self.program.seek(&mut self.cursor, self.next);
         *self.not_sent.entry(reason).or_default() += skipped * u64::from(self.weight);
         skipped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, io};
+
+    use squall_plan::{Placement, StreamDivision};
+    use squall_program::{GapLaw, Pattern, Spec};
+    use squall_wire::Packet;
+
+    use super::*;
+    use crate::{pacing::PortPace, source::Outlet};
+
+    fn stream() -> PlanStream {
+        let load = |path: &str| Err(io::Error::other(path.to_owned()));
+        let frame = Packet::parse("eth/ipv4/udp").unwrap().build(Some(60), &load, 0).unwrap();
+        let spec = Spec { frame, sizes: Sizes::fixed(60), vars: Vec::new(), signature: None };
+        PlanStream {
+            name: "one".into(),
+            port: 0,
+            group: None,
+            program: Arc::new(Program::build(spec).unwrap()),
+            gap: Gap::from_pps(1000, 1),
+            law: GapLaw::Constant,
+            pattern: Pattern::CONTINUOUS,
+            seed: 0,
+            sent: 0,
+            start: Picos(0),
+            lasts: None,
+            waits: false,
+            self_start: true,
+            next: None,
+            hosts: None,
+            routes: None,
+            phases: Vec::new(),
+            late: Late::Smooth,
+            asked_pps: Some(1000.0),
+            mean_len: 64.0,
+            division: StreamDivision::Here,
+            placement: Placement::Worker(0),
+        }
+    }
+
+    #[test]
+    fn a_run_that_was_stopped_sets_up_no_more_streams() {
+        let mut port = squall_port::open(&"null:".parse().unwrap()).unwrap().unwrap();
+        let pace = Arc::new(PortPace::new(squall_program::clock::Planned::default()));
+        let mut outlets = Outlets::default();
+        let queue = port.open_tx(0, 60).unwrap();
+        outlets.add(Outlet::new(0, queue, None, BATCH, Nanos::ZERO, pace));
+        let member = outlets.join(0).unwrap();
+        let mut tx = Transmitter::new(0, member, Clock::Virtual, BATCH, false, Arc::default());
+        let plan = Arc::new(stream());
+        let shares = (0..4000).map(|n| (n, StreamPlan::Own(plan.clone()), 0, 1)).collect();
+        let asked = Cell::new(0);
+        tx.load(shares, &mut outlets, &|| asked.replace(asked.get() + 1) == 2);
+        assert_eq!(tx.count(), 2 * SET_UP_AT_ONCE);
+        // A change of its rate gives a stream a plan of its own.
+        tx.set_rate(7, Gap::from_pps(2000, 1), Picos(0));
+        assert_eq!(plan.gap, Gap::from_pps(1000, 1));
+        assert_eq!(tx.senders[7].plan.gap, Gap::from_pps(2000, 1));
     }
 }

@@ -32,7 +32,7 @@ use crate::{
     receiving::{Inflow, PortRx, QueueCounters, Receiving},
     routers::RouterStats,
     sink::{Shown, Wanted},
-    source::{Budget, Outlets, Rest, Source, Turn, earlier_of_others},
+    source::{Budget, Outlets, Rest, STREAMS_AT_ONCE, Source, Turn, earlier_of_others},
     supervisor::end_of,
 };
 
@@ -232,12 +232,24 @@ pub(crate) struct Worker {
     /// Times at which the last two waits for frames were ended by an event.
     pub woken: [Nanos; 2],
     pub inflow: Inflow,
+    /// A snapshot whose streams are not all copied yet.
+    pub copying: Option<Copying>,
     pub finished: bool,
     /// When each source is due next, in virtual time.
     pub due: Vec<Option<Picos>>,
     /// Parts that ended here, that others wait for, and that are not reported yet.
     pub ended: Vec<(Part, Picos)>,
     pub waiting: Option<Waiting>,
+}
+
+/// A snapshot that is made over several turns: a worker that copied the counters of a hundred
+/// thousand streams at once would send nothing for some 20 ms.
+pub(crate) struct Copying {
+    full: bool,
+    /// Number of streams that were copied.
+    done: usize,
+    snapshot: Snapshot,
+    reply: Reply<Snapshot>,
 }
 
 /// Limit on waiting for the last frames of a stopped queue: the kernel delivers a partly filled
@@ -327,8 +339,12 @@ impl Worker {
                 self.sources.iter_mut().for_each(|source| source.begin_turn(now, &self.outlets));
             }
         }
+        let copies = self.copying.is_some();
+        if copies {
+            self.copy_streams();
+        }
         // Receives before the sources send, so that answers to received frames leave in this turn.
-        let mut moved = self.receive(now);
+        let mut moved = self.receive(now) | copies;
         let mut stale = moved || woken;
         let mut open = false;
         let in_turn = self.in_turn();
@@ -542,7 +558,13 @@ impl Worker {
         while let Ok(message) = self.mailbox.try_recv() {
             match message {
                 Message::Snapshot(full, reply) => {
-                    let _ = reply.send(self.snapshot(full));
+                    // One at a time.
+                    while self.copying.is_some() {
+                        self.copy_streams();
+                    }
+                    let snapshot = self.without_streams(full);
+                    self.copying = Some(Copying { full, done: 0, snapshot, reply });
+                    self.copy_streams();
                 }
                 Message::Counters(reply) => {
                     let _ = reply.send(self.counters());
@@ -690,8 +712,35 @@ impl Worker {
         Some(ThreadLoad { tx: self.outlets.ports().collect(), rx, busy: wanted.min(cpu), lived })
     }
 
+    /// Copies the counters of some more streams for a snapshot, and replies after the last of them.
+    #[cold]
+    fn copy_streams(&mut self) {
+        let Some(copying) = &mut self.copying else { return };
+        let mut more = false;
+        for source in &self.sources {
+            more |= source.streams(copying.full, copying.done, &mut copying.snapshot.streams);
+        }
+        copying.done += STREAMS_AT_ONCE;
+        if !more && let Some(Copying { snapshot, reply, .. }) = self.copying.take() {
+            // Fails if the answer is no longer awaited.
+            let _ = reply.send(snapshot);
+        }
+    }
+
     /// `full`: includes histograms.
     fn snapshot(&mut self, full: bool) -> Snapshot {
+        let mut snapshot = self.without_streams(full);
+        for source in &self.sources {
+            let mut done = 0;
+            while source.streams(full, done, &mut snapshot.streams) {
+                done += STREAMS_AT_ONCE;
+            }
+        }
+        snapshot
+    }
+
+    /// A snapshot without the counters of streams, except those of generators.
+    fn without_streams(&mut self, full: bool) -> Snapshot {
         let mut snapshot = Snapshot {
             worker: self.index,
             cpu: self.cpu,

@@ -232,14 +232,21 @@ impl Application for AppRecorder {
         let apps = &mut self.apps;
         let (class, state) = match &mut self.serving {
             None => apps.on_accept(now, &listened)?,
-            // A template may also have servers at the same address and port.
-            Some(serving) => match (serving.take(flow), apps.on_listens(&listened)) {
-                (None, true) => apps.on_accept(now, &listened)?,
-                (known, _) => {
-                    let (class, program) = known.or_else(|| serving.take_other(flow))?;
-                    (class, apps.server(program, now, flow))
+            Some(serving) => {
+                let known = serving.take(flow);
+                // A template may also have servers at the same address and port.
+                let accepted = match known {
+                    Some(_) => None,
+                    None => apps.on_accept(now, &listened),
+                };
+                match accepted {
+                    Some(accepted) => accepted,
+                    None => {
+                        let (class, program) = known.or_else(|| serving.take_other(flow))?;
+                        (class, apps.server(program, now, flow))
+                    }
                 }
-            },
+            }
         };
         let program = self.apps.program(&state);
         self.apps.observer_mut().opened(program);

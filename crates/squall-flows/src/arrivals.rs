@@ -1038,13 +1038,19 @@ impl Line {
             }
             Kind::Closed(users) => {
                 let by = before.saturating_sub(self.origin);
-                let comes = |i: &u64| {
+                let comes = |i: u64| {
                     let index = users.first + i * self.by;
                     let at = self.shape.rises(index, users.total, users.since);
                     at.is_some_and(|at| at < by)
                 };
-                let coming = (users.here..users.share).take_while(comes);
-                users.ready.before(before) + coming.count() as u64
+                // Users join in their order, so halving finds the first that does not come yet.
+                // Millions may be due at the start, and each snapshot counts them.
+                let (mut coming, mut end) = (users.here, users.share.max(users.here));
+                while coming < end {
+                    let middle = coming + (end - coming) / 2;
+                    if comes(middle) { coming = middle + 1 } else { end = middle }
+                }
+                users.ready.before(before) + coming - users.here
             }
             Kind::Script(script) => script.due_before(before.saturating_sub(start)),
         }

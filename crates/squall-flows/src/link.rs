@@ -114,7 +114,7 @@ struct Hosts {
     groups: Vec<OwnGroup>,
     /// Addresses that flows have: the group, and the number of the host in it.
     known: HashMap<IpAddr, (usize, u32)>,
-    /// Addresses in `known` that their hosts have lost.
+    /// Addresses in `known` that their hosts have lost, until their flows are over.
     lost: HashSet<IpAddr>,
     /// Losses in all tables at the last check.
     losses: u64,
@@ -345,6 +345,22 @@ impl Link {
         let lost: Vec<IpAddr> = lost.copied().collect();
         hosts.lost.extend(&lost);
         into.extend(lost);
+    }
+
+    /// No flow has the lost addresses any more. A server may give another address with each lease,
+    /// so a table of all former addresses would grow without end.
+    pub fn forget_lost(&mut self) {
+        let Some(hosts) = &mut self.hosts else { return };
+        let Hosts { known, lost, .. } = &mut **hosts;
+        for address in lost.drain() {
+            known.remove(&address);
+        }
+    }
+
+    /// Number of addresses of hosts that flows have.
+    #[cfg(test)]
+    pub fn known_hosts(&self) -> usize {
+        self.hosts.as_ref().map_or(0, |hosts| hosts.known.len())
     }
 
     /// Replaces the interfaces. The link must have had some, so that their headers have room in its
@@ -586,9 +602,9 @@ impl Link {
         }
     }
 
-    /// Whether it is plain Ethernet with IPv4 without options and TCP, within a flow and to a local
-    /// address. A SYN takes the long path, because that learns the sender's MAC address. The first
-    /// 48 octets include the TCP flags.
+    /// Whether it is plain Ethernet with IPv4 without options and TCP, to a local address. The
+    /// first SYN of a sender takes the long path, because that learns the sender's MAC address. The
+    /// first 48 octets include the TCP flags.
     #[inline(always)]
     fn is_usual(&self, frame: &[u8]) -> bool {
         let (Some(mac), Some(head)) = (self.plain, frame.first_chunk::<48>()) else { return false };
@@ -597,8 +613,16 @@ impl Link {
         number(MacAddr(to)) == mac
             && head[12..15] == [8, 0, 0x45]
             && head[23] == TCP
-            && head[47] & SYN == 0
+            && (head[47] & SYN == 0 || self.is_known(head))
             && self.index_of(IpAddr::V4(destination.into())).is_some()
+    }
+
+    /// Whether the sender of a plain IPv4 frame has nothing to learn from: see [`Link::learn`].
+    #[inline]
+    fn is_known(&self, head: &[u8; 48]) -> bool {
+        let sender = IpAddr::V4(be32(head, 26).into());
+        let mac = MacAddr([head[6], head[7], head[8], head[9], head[10], head[11]]);
+        self.network.next_hop != NextHop::OnLink || self.recent[place(sender)] == (sender, mac)
     }
 
     #[inline(never)]

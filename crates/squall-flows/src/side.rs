@@ -83,7 +83,7 @@ pub struct SideSettings {
     pub part: Division,
     /// Start of the load.
     pub start: Nanos,
-    /// Maximum number of flows, including those in TIME-WAIT.
+    /// Maximum number of flows, including those in TIME-WAIT; at most 2^30.
     pub flows: u32,
     /// The longest packet that may leave unsegmented (GSO); 0: no GSO.
     pub gso_max_size: u16,
@@ -132,9 +132,18 @@ impl Part {
     }
 }
 
-/// The default of [`SideSettings::flows`]. The tables grow with the load, so unused room costs
-/// nothing.
-pub const FLOWS: u32 = 1 << 21;
+/// Memory of an open flow at one end in octets, if nothing is lost: a record of 128, 8 to 24 in the
+/// table (most while it grows), 8 for a client's times, 32 for IPv6 addresses. A flow in TIME-WAIT
+/// takes less than half of that.
+pub const FLOW_OCTETS: u64 = 200;
+
+/// The default of [`SideSettings::flows`] on a machine with `memory` octets: as many as fit half of
+/// it, but at least 2^21 and at most 2^28. Records and tables grow with the load, so unused room
+/// costs nothing.
+pub fn default_flows(memory: u64) -> u32 {
+    let fits = memory / 2 / FLOW_OCTETS;
+    u32::try_from(fits).unwrap_or(u32::MAX).clamp(1 << 21, 1 << 28)
+}
 
 impl SideSettings {
     fn seat(self) -> WorkerIndex {
@@ -149,7 +158,7 @@ impl Default for SideSettings {
             worker: (0, 1),
             part: Division::WHOLE,
             start: Nanos::ZERO,
-            flows: FLOWS,
+            flows: default_flows(0),
             gso_max_size: 0,
             verify: true,
             clients: Part::ALL,
@@ -967,7 +976,13 @@ impl Side {
                 served.remove(address);
             }
         }
-        if self.unbound.addresses.is_empty() || self.stack.has_output() {
+        if self.stack.has_output() {
+            return;
+        }
+        if self.unbound.addresses.is_empty() {
+            // After the resets of their flows, which would leave with the MAC address of a pool if
+            // the link did not know the addresses.
+            self.link.forget_lost();
             return;
         }
         let addresses = std::mem::take(&mut self.unbound.addresses);
@@ -1005,6 +1020,14 @@ impl Side {
     /// Whether hosts keep their addresses for flows of the side.
     pub fn uses_hosts(&self) -> bool {
         !self.host_use.ended && !self.host_use.tables.is_empty()
+    }
+
+    /// Whether the end of the run waits for the last flows of hosts that are servers. Without
+    /// clients of the run, others begin flows, and may do so without end: only the drain time after
+    /// the end is theirs.
+    pub fn awaits_last_flows(&self) -> bool {
+        let is_bounded = self.host_use.had_others || self.host_use.last_since.is_some();
+        self.uses_hosts() && is_bounded
     }
 
     /// Aborts flows from number `from` on for which `ends` is true, which are counted as failed for
@@ -1468,15 +1491,16 @@ impl Side {
             }
             // Wait for the resets only: flows whose programs send without end always have output.
             Stopping::Aborting(from) if !self.stack.has_answers() => {
-                // Counts flows, not numbers, because most numbers may be unused.
+                // Counts flows, not numbers, because most records may be unused.
                 let (mut at, mut aborted) = (from, 0);
-                while aborted < ABORTED_AT_ONCE && at < self.settings.flows {
+                let records = self.stack.records();
+                while aborted < ABORTED_AT_ONCE && at < records {
                     aborted += u32::from(
                         self.stack.with(now, FlowId(at), |_, socket| socket.abort()).is_some(),
                     );
                     at += 1;
                 }
-                self.stopping = Stopping::Aborting(if at == self.settings.flows { 0 } else { at });
+                self.stopping = Stopping::Aborting(if at >= records { 0 } else { at });
             }
             _ => {}
         }

@@ -3,7 +3,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap, HashMap, VecDeque},
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
 
@@ -317,6 +317,8 @@ struct Shared {
     /// By host: whether it is in `waiting`.
     is_waiting: Box<[bool]>,
     again: Option<Nanos>,
+    /// The default router over IPv6, which all hosts have.
+    router: Option<Ipv6Addr>,
 }
 
 /// Pause after which hosts ask for the MAC address of a silent gateway again.
@@ -378,7 +380,8 @@ impl HostGroup {
     #[must_use]
     pub fn sharing(self, table: Arc<HostTable>) -> Self {
         let is_waiting = vec![false; table.hosts()].into();
-        let shared = Shared { table, waiting: VecDeque::new(), is_waiting, again: None };
+        let waiting = VecDeque::new();
+        let shared = Shared { table, waiting, is_waiting, again: None, router: None };
         Self { shared: Some(shared), ..self }
     }
 
@@ -887,9 +890,10 @@ impl HostGroup {
         let (settings, faults) = (&self.settings.dhcp, self.settings.faults);
         let cx = DhcpContext { now, chance, mac, timers: &timers, settings, own, faults, check };
         let client = &mut self.hosts[host as usize].client;
-        let (before, had) = (client.state(), client.candidate());
+        let (before, had, through) = (client.state(), client.candidate(), client.router());
         let DhcpStep { send, event } = act(client, &cx);
         let (after, has) = (client.state(), client.candidate());
+        let has_moved = through != client.router();
         let failure = client.failure();
         if before != after {
             self.states[before as usize] -= 1;
@@ -923,7 +927,7 @@ impl HostGroup {
                 self.hosts[host as usize].conflict.stop();
             }
         }
-        self.share(host, now);
+        self.share_through(host, now, has_moved);
         match event {
             Some(DhcpEvent::Offered(after)) => self.counted.offer.record(after.0),
             Some(DhcpEvent::Bound(after)) => {
@@ -981,6 +985,11 @@ impl HostGroup {
     /// Keeps the host's entry in the shared table as its address is. An address is there when the
     /// MAC address of the gateway is known.
     fn share(&mut self, host: u32, now: Nanos) {
+        self.share_through(host, now, false);
+    }
+
+    /// As [`HostGroup::share`]. `has_moved`: the host may have another gateway than before.
+    fn share_through(&mut self, host: u32, now: Nanos, has_moved: bool) {
         let Some(shared) = &self.shared else { return };
         let is_ipv6 = shared.table.is_ipv6();
         let own = |group: &Self, host| match is_ipv6 {
@@ -994,7 +1003,7 @@ impl HostGroup {
             }
             return;
         };
-        if known.is_some_and(|known| known.address == address) {
+        if !has_moved && known.is_some_and(|known| known.address == address) {
             return;
         }
         if let Some((to, session)) = self.shared_session(host) {
@@ -1015,8 +1024,12 @@ impl HostGroup {
         let Some(shared) = &mut self.shared else { return };
         match answer {
             Some(Answer::Mac(mac)) => shared.table.bind(host, address, mac),
-            Some(Answer::Wait | Answer::Silent) => {
-                shared.table.unbind(host);
+            Some(answer) => {
+                // Until another gateway has answered, frames leave through the one before.
+                let is_same = known.is_some_and(|known| known.address == address);
+                if answer == Answer::Silent || !is_same {
+                    shared.table.unbind(host);
+                }
                 if !std::mem::replace(&mut shared.is_waiting[host as usize], true) {
                     shared.waiting.push_back(host);
                 }
@@ -1036,7 +1049,7 @@ impl HostGroup {
         }
         shared.is_waiting.fill(false);
         for host in std::mem::take(&mut shared.waiting) {
-            self.share(host, now);
+            self.share_through(host, now, true);
         }
         true
     }
@@ -1064,6 +1077,20 @@ impl HostGroup {
             };
             if let Some(bound) = table.get(host).filter(|_| of_host == Some(gateway)) {
                 table.bind(host, bound.address, mac);
+            }
+        }
+    }
+
+    /// Shared hosts send through the default router that they have now. Without one, they cannot
+    /// send (RFC 4861 section 5.2).
+    fn follow_router(&mut self, now: Nanos) {
+        let router = self.gateway_ipv6(now);
+        let Some(shared) = self.shared.as_mut().filter(|shared| shared.table.is_ipv6()) else {
+            return;
+        };
+        if std::mem::replace(&mut shared.router, router) != router {
+            for host in 0..self.next {
+                self.share_through(host, now, true);
             }
         }
     }

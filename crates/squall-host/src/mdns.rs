@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use squall_units::{Nanos, below};
 
 use crate::dns::{
-    A, AAAA, ANY, AUTHORITATIVE, DnsHeader, DnsReader, DnsRecord, FIRST_NAME, INTERNET, Name,
-    NameTemplate, OPCODE, RESPONSE, write_header, write_question, write_record,
+    A, AAAA, ANY, AUTHORITATIVE, DnsHeader, DnsReader, DnsRecord, FIRST_NAME, HEADER, INTERNET,
+    Name, NameTemplate, OPCODE, RESPONSE, write_header, write_question, write_record,
 };
 
 /// UDP port and group addresses (section 3).
@@ -38,6 +38,9 @@ const LEGACY_TTL: u32 = 10;
 /// caches forget others (sections 5.4 and 10.2).
 const UNICAST: u16 = 0x8000;
 const FLUSH: u16 = 0x8000;
+
+/// The bits of a pointer to a name (RFC 1035 section 4.1.4).
+const POINTER: u16 = 0xc000;
 
 /// Settings of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -402,9 +405,10 @@ fn comes_later(mut others: Vec<(u16, &[u8])>, records: &MdnsRecords) -> bool {
     others > own
 }
 
-/// Appends the answer to a question: by multicast or unicast, or to a resolver of unicast DNS.
+/// Appends the answer to a question: by multicast or unicast, or to a resolver of unicast DNS, whose
+/// `query` is repeated.
 pub fn write_answer(
-    event: &MdnsEvent,
+    (event, query): (&MdnsEvent, &[u8]),
     name: &Name,
     records: &MdnsRecords,
     ttl: u32,
@@ -416,12 +420,30 @@ pub fn write_answer(
             records.write(kind, name.octets(), INTERNET | FLUSH, ttl, out);
         }
         MdnsEvent::Legacy { kind, id } => {
-            write_header(id, RESPONSE | AUTHORITATIVE, [1, records.count(kind), 0, 0], out);
-            write_question(name.octets(), kind, INTERNET, out);
-            records.write(kind, &FIRST_NAME, INTERNET, ttl.min(LEGACY_TTL), out);
+            let Some((count, questions, place)) = questions_about(name, query) else { return };
+            write_header(id, RESPONSE | AUTHORITATIVE, [count, records.count(kind), 0, 0], out);
+            out.extend_from_slice(questions);
+            records.write(kind, &place, INTERNET, ttl.min(LEGACY_TTL), out);
         }
         MdnsEvent::Conflict | MdnsEvent::Lost | MdnsEvent::Nothing => {}
     }
+}
+
+/// The questions of a query, their number, and a pointer to the name of the first one about `own`.
+/// The octets are copied, because resolvers ask with upper and lower case at random, against forged
+/// answers.
+fn questions_about<'q>(own: &Name, query: &'q [u8]) -> Option<(u16, &'q [u8], [u8; 2])> {
+    let (header, mut reader) = DnsReader::new(query).ok()?;
+    let (mut name, mut place) = (Name::default(), None);
+    for _ in 0..header.questions {
+        let at = reader.so_far().len();
+        reader.question(&mut name).ok()?;
+        if name.octets() == own.octets() {
+            place = place.or(Some(at));
+        }
+    }
+    let place = u16::try_from(place?).ok().filter(|place| *place < 1 << 14)?;
+    Some((header.questions, &reader.so_far()[HEADER..], (POINTER | place).to_be_bytes()))
 }
 
 /// The group address of a family.
@@ -575,7 +597,7 @@ mod tests {
             let found = event(&question(kind, class, "HOST.local"), MDNS_PORT, false).unwrap();
             assert_eq!(found, MdnsEvent::Asked { kind, unicast, is_probe: false });
             let mut out = Vec::new();
-            write_answer(&found, &name("host.local"), &records(5), TTL, &mut out);
+            write_answer((&found, &[]), &name("host.local"), &records(5), TTL, &mut out);
             let (header, mut reader) = DnsReader::new(&out).unwrap();
             assert_eq!((header.id, header.flags), (0, RESPONSE | AUTHORITATIVE));
             let mut of = Name::default();
@@ -598,16 +620,26 @@ mod tests {
 
     #[test]
     fn a_resolver_of_unicast_dns_gets_its_question_back_and_a_short_validity() {
-        let found = event(&question(A, INTERNET, "host.local"), 40_000, false).unwrap();
+        // As a resolver asks that varies the case; a second question has a pointer to "local".
+        let mut query = Vec::new();
+        write_header(9, 0, [2, 0, 0, 0], &mut query);
+        write_question(b"\x05other\x05lOcAl\0", A, INTERNET, &mut query);
+        write_question(b"\x04hOsT\xc0\x12", A, INTERNET, &mut query);
+        let found = event(&query, 40_000, false).unwrap();
         assert_eq!(found, MdnsEvent::Legacy { kind: A, id: 9 });
-        let mut out = Vec::new();
-        write_answer(&found, &name("host.local"), &records(5), TTL, &mut out);
-        let (header, mut reader) = DnsReader::new(&out).unwrap();
-        assert_eq!((header.id, header.questions, header.answers), (9, 1, 1));
+        // After other octets: pointers count from the message.
+        let mut out = vec![1, 2, 3];
+        write_answer((&found, &query), &name("host.local"), &records(5), TTL, &mut out);
+        let answer = &out[3..];
+        assert_eq!(answer[HEADER..query.len()], query[HEADER..], "octet by octet");
+        let (header, mut reader) = DnsReader::new(answer).unwrap();
+        assert_eq!((header.id, header.questions, header.answers), (9, 2, 1));
         let mut of = Name::default();
-        assert_eq!(reader.question(&mut of), Ok((A, INTERNET)));
+        (0..2).for_each(|_| assert_eq!(reader.question(&mut of), Ok((A, INTERNET))));
         let record = reader.record(&mut of).unwrap();
+        assert_eq!(of.octets(), name("host.local").octets());
         assert_eq!((record.class, record.ttl), (INTERNET, LEGACY_TTL), "no cache flush bit");
+        assert_eq!(record.data, [10, 0, 0, 5]);
     }
 
     #[test]

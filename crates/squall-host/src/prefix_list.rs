@@ -188,6 +188,19 @@ impl PrefixList {
         None
     }
 
+    /// When [`PrefixList::expire_routers`] must be called next.
+    pub fn router_due(&self) -> Option<Nanos> {
+        self.routers.iter().map(|router| router.until).min()
+    }
+
+    /// Removes the default routers whose lifetimes have ended (RFC 4861 section 6.3.5). Returns
+    /// whether there were any.
+    pub fn expire_routers(&mut self, now: Nanos) -> bool {
+        let before = self.routers.len();
+        self.routers.retain(|router| router.until > now);
+        self.routers.len() < before
+    }
+
     /// Numbers of the prefixes with which hosts make addresses.
     pub fn autonomous(&self) -> impl Iterator<Item = u8> {
         self.prefixes.iter().zip(0..).filter(|(one, _)| one.is_valid).map(|(_, number)| number)

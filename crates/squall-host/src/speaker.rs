@@ -1,7 +1,10 @@
 //! Speakers that announce a host to its neighbors, and the table of the neighbors that others
 //! announce, for LLDP and CDP.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use squall_units::Nanos;
 
@@ -73,15 +76,19 @@ pub struct Announcement {
 /// Neighbors by chassis and port, with the ends of their times to live.
 #[derive(Clone, Debug, Default)]
 pub struct NeighborTable {
-    table: BTreeMap<(String, String), Neighbor>,
-    /// No neighbor's time ends earlier, so that not each announcement reads all neighbors.
-    next_end: Option<Nanos>,
+    table: BTreeMap<Arc<Key>, Neighbor>,
+    /// All neighbors in the order in which their times end, so that no announcement reads all of
+    /// them: short times to live would otherwise make each one as slow as the table is long.
+    ends: BTreeSet<(Nanos, Arc<Key>)>,
     /// Announcements that found the table full, and neighbors whose time ended without a new one.
     pub too_many: u64,
     pub aged: u64,
     /// Neighbors that announced their end.
     pub ended: u64,
 }
+
+/// Chassis and port.
+type Key = (String, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Neighbor {
@@ -95,35 +102,42 @@ const MOST: usize = 4096;
 impl NeighborTable {
     /// Returns whether the neighbor is new.
     pub fn learn(&mut self, now: Nanos, from: Announcement) -> bool {
-        let key = (from.chassis, from.port);
+        let key = Arc::new((from.chassis, from.port));
         if from.ttl == 0 {
-            self.ended += u64::from(self.table.remove(&key).is_some());
+            self.ended += u64::from(self.remove(&key));
             return false;
         }
         self.age(now);
-        let until = now + Nanos(u64::from(from.ttl) * Nanos::SECOND.0);
-        let neighbor = Neighbor { system: from.system, until };
-        if self.table.len() >= MOST && !self.table.contains_key(&key) {
+        let is_new = !self.remove(&key);
+        if self.table.len() >= MOST {
             self.too_many += 1;
             return false;
         }
-        self.next_end = Some(self.next_end.map_or(until, |next| next.min(until)));
-        self.table.insert(key, neighbor).is_none()
+        let until = now + Nanos(u64::from(from.ttl) * Nanos::SECOND.0);
+        self.ends.insert((until, key.clone()));
+        self.table.insert(key, Neighbor { system: from.system, until });
+        is_new
     }
 
-    fn age(&mut self, now: Nanos) {
-        if self.next_end.is_none_or(|next| now < next) {
-            return;
+    /// Returns whether the neighbor was known.
+    fn remove(&mut self, key: &Arc<Key>) -> bool {
+        let Some(known) = self.table.remove(key) else { return false };
+        self.ends.remove(&(known.until, key.clone()));
+        true
+    }
+
+    /// Removes the neighbors whose time has ended.
+    pub fn age(&mut self, now: Nanos) {
+        while self.ends.first().is_some_and(|(until, _)| *until <= now) {
+            let Some((_, key)) = self.ends.pop_first() else { break };
+            self.table.remove(&key);
+            self.aged += 1;
         }
-        let before = self.table.len();
-        self.table.retain(|_, neighbor| now < neighbor.until);
-        self.aged += (before - self.table.len()) as u64;
-        self.next_end = self.table.values().map(|neighbor| neighbor.until).min();
     }
 
     /// Chassis, port and system name of each neighbor.
     pub fn all(&self) -> impl Iterator<Item = (&str, &str, &str)> {
-        self.table.iter().map(|((chassis, port), of)| (&chassis[..], &port[..], &of.system[..]))
+        self.table.iter().map(|(key, of)| (&key.0[..], &key.1[..], &of.system[..]))
     }
 
     pub fn len(&self) -> usize {
@@ -199,5 +213,30 @@ mod tests {
             table.learn(seconds(16), from(&format!("p{port}"), 100));
         }
         assert_eq!((table.len(), table.too_many), (MOST, MOST as u64 + 1));
+    }
+
+    #[test]
+    fn each_neighbor_has_one_end_which_moves_with_its_announcements() {
+        let mut table = NeighborTable::default();
+        let from = |port: u16, ttl| Announcement {
+            chassis: "c".into(),
+            port: port.to_string(),
+            ttl,
+            system: String::new(),
+        };
+        for port in 0..100 {
+            table.learn(seconds(0), from(port, 10));
+        }
+        // Odd ones end later, and every fourth one earlier.
+        for port in 0..100 {
+            let ttl = if port % 2 == 1 { 50 } else { 5 + port % 4 };
+            assert!(!table.learn(seconds(1), from(port, ttl)), "it is known");
+        }
+        let first = table.ends.first().map(|end| end.0);
+        assert_eq!((table.ends.len(), first), (100, Some(seconds(6))));
+        for (at, aged) in [(6, 25), (7, 25), (8, 50), (50, 50), (51, 100)] {
+            table.age(seconds(at));
+            assert_eq!((table.aged, table.ends.len()), (aged, table.len()), "at {at} s");
+        }
     }
 }

@@ -44,6 +44,8 @@ pub struct OnInterface {
     /// Options (`,key=value`) to append to an address made from a bare name, so that the port does
     /// not disturb the host.
     pub host_safe_options: &'static str,
+    /// Key and value for ports that only send, so that no memory is set up to receive.
+    pub sending: Option<(&'static str, &'static str)>,
     /// Default options for ports whose frames are answered.
     pub answering: Option<Answering>,
     /// Whether it may be chosen for a bare interface name. Returns an argument in its favor, or the
@@ -118,6 +120,7 @@ pub const KINDS: &[Kind] = &[
             send: Some(1),
             receive: None,
             host_safe_options: "",
+            sending: None,
             answering: None,
             for_bare_name: |_| Err("it only sends, and does not support every profile"),
         }),
@@ -155,6 +158,8 @@ pub const KINDS: &[Kind] = &[
             receive: Some(2),
             // With zero-copy, the driver would take the queue away from the host.
             host_safe_options: ",rx_queues=0,zerocopy=0",
+            // The memory of a receive ring, 64 MiB by default, takes 50 ms to set up.
+            sending: Some(("rx_queues", "0")),
             answering: None,
             for_bare_name: |wanted| match wanted {
                 Use::Send => {
@@ -178,6 +183,7 @@ pub const KINDS: &[Kind] = &[
             send: Some(9),
             receive: Some(9),
             host_safe_options: "",
+            sending: None,
             answering: Some(Answering { at_once: ("frames", "1"), queues: "rx_queues" }),
             for_bare_name: |_| {
                 Ok("packet sockets see every frame that arrives and take none from the host")

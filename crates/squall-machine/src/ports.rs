@@ -149,13 +149,21 @@ fn open_kind(
     wanted: Wanted,
 ) -> Result<(Box<dyn Port>, PortLimits), Error> {
     let mut address: Address = address.parse().map_err(usage)?;
+    let mut defaults = Vec::new();
+    if let Some(sending) = kind.interface.and_then(|on| on.sending)
+        && wanted.to == Use::Send
+    {
+        defaults.push((sending.0, sending.1.to_owned()));
+    }
     if let Some(answering) = kind.interface.and_then(|on| on.answering).filter(|_| wanted.answers) {
-        let queues = (wanted.players > 1).then(|| (answering.queues, wanted.players.to_string()));
-        let at_once = (answering.at_once.0, answering.at_once.1.to_owned());
-        for (key, value) in [at_once].into_iter().chain(queues) {
-            if !address.has(key) {
-                address = format!("{address},{key}={value}").parse().map_err(usage)?;
-            }
+        defaults.push((answering.at_once.0, answering.at_once.1.to_owned()));
+        if wanted.players > 1 {
+            defaults.push((answering.queues, wanted.players.to_string()));
+        }
+    }
+    for (key, value) in defaults {
+        if !address.has(key) {
+            address = format!("{address},{key}={value}").parse().map_err(usage)?;
         }
     }
     let speed =

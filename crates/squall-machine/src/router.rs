@@ -3,8 +3,10 @@
 //! A thread enters the namespace, makes the interface, starts the daemon, and asks it for the
 //! states of its protocols until it is dropped. A second one in the namespace carries out the steps
 //! of the profile and live orders (`steering.rs`). The kernel kills the daemon with its thread, and
-//! the namespace ends with both: after a crash, only the folder of the daemon's files remains.
+//! the namespace ends with both: after a crash, only the folder of the daemon's files remains. The
+//! daemon is BIRD here, and FRR in `frr.rs`.
 
+mod frr;
 mod gate;
 mod steering;
 
@@ -25,10 +27,13 @@ use std::{
 
 use squall_port::FrameLink;
 use squall_port_linux::{child, control::ControlSocket, lab::find_program, tap::Tap};
-use squall_router::{DaemonState, ProtocolState, RouterOrder, RouterSettings, Steered, Step, bird};
+use squall_router::{
+    Daemon, DaemonState, ProtocolState, RouterOrder, RouterSettings, Steered, Step, bird,
+};
 use squall_units::Nanos;
 
 use self::{
+    frr::{Frr, Supervised},
     gate::{Gate, GatedLink},
     steering::{Message, Steering},
 };
@@ -84,17 +89,11 @@ impl Router {
         steps: &[Step],
         mtu: u32,
     ) -> io::Result<(Self, Box<dyn FrameLink>)> {
-        let program = find_program("bird").ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::NotFound,
-                "bird is not installed\n  try apt-get install bird2, or your system's own package \
-                 of it",
-            )
-        })?;
         let folder = Folder::new()?;
-        let path = folder.0.join("bird.conf");
-        fs::write(&path, bird::configuration(settings)).map_err(cannot_make(&path))?;
-        check(&program, &folder.0)?;
+        let program = match settings.daemon {
+            Daemon::Frr => Program::Frr(Box::new(Frr::new(settings, mtu, &folder.0)?)),
+            Daemon::Bird | Daemon::Native(_) => Program::Bird(find_bird(settings, &folder.0)?),
+        };
         let steered = Steered::new(settings);
         // The daemon finds the routes of the kernel's table at its start.
         let commands = interface(settings, mtu) + &steered.initial();
@@ -104,8 +103,8 @@ impl Router {
         let (report, started) = mpsc::channel();
         let thread_shared = shared.clone();
         let steering_name = format!("rs {name}");
-        let run = move || match enter(&commands, &program, &folder.0) {
-            Ok((child, tap)) => {
+        let run = move || match program.start(&commands, &folder.0) {
+            Ok((running, tap)) => {
                 let begun = Instant::now();
                 // Threads begin in the namespace of the thread that starts them.
                 let files = folder.0.clone();
@@ -114,8 +113,17 @@ impl Router {
                     Ok(steering) => {
                         if report.send(Ok(tap)).is_ok() {
                             let shared = thread_shared.clone();
-                            let cpu_before = Nanos::ZERO;
-                            Watch { child, program, folder, shared, begun, cpu_before }.run();
+                            match running {
+                                Running::Bird(child, program) => {
+                                    let cpu_before = Nanos::ZERO;
+                                    Watch { child, program, folder, shared, begun, cpu_before }
+                                        .run();
+                                }
+                                Running::Frr(supervised, frr) => {
+                                    frr::Watch { frr: *frr, supervised, folder, shared, begun }
+                                        .run();
+                                }
+                            }
                         }
                         thread_shared.over.store(true, Ordering::Release);
                         let _ = steering.join();
@@ -155,7 +163,7 @@ impl Router {
 }
 
 impl Drop for Router {
-    /// Ends the daemon, which first ends its sessions.
+    /// Ends the daemon. BIRD has a second to end its sessions; FRR is killed.
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         let _ = self.messages.send(Message::Stop);
@@ -202,6 +210,45 @@ impl Drop for Folder {
     }
 }
 
+/// The daemon of a router, with its files.
+enum Program {
+    Bird(PathBuf),
+    Frr(Box<Frr>),
+}
+
+/// Its processes.
+enum Running {
+    Bird(Child, PathBuf),
+    Frr(Supervised, Box<Frr>),
+}
+
+impl Program {
+    /// Starts it in a new namespace, which the calling thread enters.
+    fn start(self, commands: &str, folder: &Path) -> io::Result<(Running, Tap)> {
+        let tap = enter(commands)?;
+        let running = match self {
+            Self::Bird(program) => Running::Bird(daemon(&program, folder, false)?, program),
+            Self::Frr(frr) => Running::Frr(frr.start(folder)?, frr),
+        };
+        Ok((running, tap))
+    }
+}
+
+/// The program of BIRD. Its configuration is in `folder` then.
+fn find_bird(settings: &RouterSettings, folder: &Path) -> io::Result<PathBuf> {
+    let program = find_program("bird").ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::NotFound,
+            "bird is not installed\n  try apt-get install bird2, or your system's own package of \
+             it",
+        )
+    })?;
+    let path = folder.join("bird.conf");
+    fs::write(&path, bird::configuration(settings)).map_err(cannot_make(&path))?;
+    check(&program, folder)?;
+    Ok(program)
+}
+
 /// Refuses a configuration that the daemon does not understand.
 fn check(program: &Path, folder: &Path) -> io::Result<()> {
     let output =
@@ -236,10 +283,12 @@ fn interface(settings: &RouterSettings, mtu: u32) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Moves the calling thread into a new network namespace with the interface, and starts the daemon
-/// there.
-fn enter(commands: &str, program: &Path, folder: &Path) -> io::Result<(Child, Tap)> {
+/// Moves the calling thread into a new network namespace with the interface.
+fn enter(commands: &str) -> io::Result<Tap> {
     let tap = Tap::in_new_namespace(bird::INTERFACE)?;
+    // Routers take no routes from advertisements (RFC 4861 section 6.2.7). /proc/sys may be
+    // read-only in a container.
+    let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{}/accept_ra", bird::INTERFACE), "0");
     let ip = find_program("ip").unwrap_or_else(|| "ip".into());
     let mut ip = Command::new(ip)
         .args(["-batch", "-"])
@@ -257,7 +306,7 @@ fn enter(commands: &str, program: &Path, folder: &Path) -> io::Result<(Child, Ta
         let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         return Err(io::Error::other(format!("ip: {text}")));
     }
-    Ok((daemon(program, folder, false)?, tap))
+    Ok(tap)
 }
 
 /// Starts the daemon in the namespace of the calling thread. `again`: it was there before, and
@@ -331,14 +380,19 @@ impl Watch {
     fn why(&self, status: ExitStatus) -> String {
         let log = fs::read(self.folder.0.join("log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log[log.len().saturating_sub(LOG)..]).into_owned();
-        let explains = |line: &&str| !line.contains("<INFO>");
-        let last = log.trim().lines().rev().find(explains).unwrap_or_default().to_owned();
+        let last = last_line(&log);
         let how = match (status.signal(), status.code()) {
             (Some(signal), _) => format!("signal {signal}"),
             (None, code) => format!("exit status {}", code.unwrap_or_default()),
         };
         if last.is_empty() { how } else { format!("{how}: {last}") }
     }
+}
+
+/// The last line of a daemon's log that may explain its end.
+fn last_line(log: &str) -> &str {
+    let explains = |line: &&str| !line.contains("<INFO>");
+    log.trim().lines().rev().find(explains).unwrap_or_default()
 }
 
 /// Ends a daemon. BIRD takes back its routes and closes its sessions, for which it has `time`.

@@ -60,8 +60,7 @@ pub fn nodes(topology: &Topology) -> Result<Nodes, Diagnostics> {
         }
         let forwarder = nodes.len();
         nodes.push(Node {
-            // A dot, because names in files have none.
-            name: format!("link.{}", number + 1),
+            name: forwarder_of(number),
             sysctls: without_ipv6(),
             program: Some(NodeProgram::Forward { ports }),
             ..Node::default()
@@ -77,6 +76,12 @@ pub fn nodes(topology: &Topology) -> Result<Nodes, Diagnostics> {
         true => Ok(Nodes { nodes, cables, description: describe(topology).to_string() }),
         false => Err(Diagnostics(mistakes)),
     }
+}
+
+/// The node that forwards frames of a link with faults. With a dot, because names in files have
+/// none.
+fn forwarder_of(link: usize) -> String {
+    format!("link.{}", link + 1)
 }
 
 /// Checks the options of a port that are its faults.
@@ -354,6 +359,12 @@ pub fn status(lab: &Lab) -> Result<Json, LabError> {
             node["daemon"] = daemon_state(lab, &name)?;
         }
     }
+    for (number, link) in array(&mut status, "links").enumerate() {
+        if link["faults"].is_string() {
+            let log = lab.daemon_folder(&forwarder_of(number))?.join("log");
+            link["log"] = json!(log.to_string_lossy());
+        }
+    }
     let states = lab.states()?;
     let state_of = |name: Option<&str>| states.iter().find(|state| state.name.as_deref() == name);
     for node in array(&mut status, "nodes") {
@@ -370,18 +381,8 @@ pub fn status(lab: &Lab) -> Result<Json, LabError> {
         }
         array(&mut status, "ports").for_each(|one| add_state(one, own));
     }
-    for link in array(&mut status, "links") {
-        let carries = |end: &Json| {
-            let end = end.as_str().unwrap_or_default();
-            let (node, name) = match end.split_once(':') {
-                Some((node, name)) => (Some(node), name),
-                None => (None, end),
-            };
-            let interfaces = state_of(node).map_or(&[][..], |state| &state.interfaces);
-            interfaces.iter().any(|one| one.name == name && one.can_carry)
-        };
-        let up = link["ends"].as_array().is_some_and(|ends| ends.iter().all(carries));
-        link["up"] = json!(up);
+    for (number, link) in array(&mut status, "links").enumerate() {
+        add_link_state(link, number, &states);
     }
     status["lab"] = json!(lab.name);
     status["process"] = json!(lab.pid);
@@ -393,6 +394,28 @@ pub fn status(lab: &Lab) -> Result<Json, LabError> {
 
 fn array<'a>(of: &'a mut Json, key: &str) -> impl Iterator<Item = &'a mut Json> {
     of.get_mut(key).and_then(Json::as_array_mut).into_iter().flatten()
+}
+
+/// Adds its state to the description of a link, and the reason if its ends do not show it.
+fn add_link_state(link: &mut Json, number: usize, states: &[NodeState]) {
+    let state_of = |name: Option<&str>| states.iter().find(|state| state.name.as_deref() == name);
+    let carries = |end: &Json| {
+        let end = end.as_str().unwrap_or_default();
+        let (node, name) = match end.split_once(':') {
+            Some((node, name)) => (Some(node), name),
+            None => (None, end),
+        };
+        let interfaces = state_of(node).map_or(&[][..], |state| &state.interfaces);
+        interfaces.iter().any(|one| one.name == name && one.can_carry)
+    };
+    let carry = link["ends"].as_array().is_some_and(|ends| ends.iter().all(carries));
+    // The interfaces of a forwarder keep their carrier when its program ends.
+    let forwarder = state_of(Some(&forwarder_of(number))).filter(|_| link["faults"].is_string());
+    let ended = forwarder.is_some_and(|state| !state.runs || state.program_runs == Some(false));
+    link["up"] = json!(carry && !ended);
+    if ended {
+        link["reason"] = json!("its forwarder has ended");
+    }
 }
 
 /// Adds state and counters to the description of an interface.
@@ -444,6 +467,7 @@ fn daemon_state(lab: &Lab, node: &str) -> Result<Json, LabError> {
 
 #[cfg(test)]
 mod tests {
+    use squall_port::InterfaceCounters;
     use squall_profile::Format;
 
     use super::*;
@@ -472,6 +496,41 @@ link = [
   { ends = ["b:p2", "veth-a"] },
 ]
 "#;
+
+    #[test]
+    fn a_link_is_down_if_an_end_has_no_carrier_or_its_forwarder_has_ended() {
+        let interface = |name: &str, can_carry| LabInterface {
+            name: name.into(),
+            mac: None,
+            mtu: 1500,
+            is_up: true,
+            can_carry,
+            counters: InterfaceCounters::default(),
+        };
+        let node = |name: Option<&str>, interfaces, program_runs| NodeState {
+            name: name.map(str::to_owned),
+            pid: 1,
+            runs: true,
+            program_runs,
+            interfaces,
+        };
+        let state = |carrier, program_runs| {
+            let mut link = json!({ "ends": ["r1:eth0", "veth-a"], "faults": "delay=5ms" });
+            let states = [
+                node(None, vec![interface("veth-a", true)], None),
+                node(Some("r1"), vec![interface("eth0", carrier)], None),
+                node(Some("link.3"), Vec::new(), program_runs),
+            ];
+            add_link_state(&mut link, 2, &states);
+            let reason = link["reason"].as_str().map(str::to_owned);
+            (link["up"] == true, reason)
+        };
+        let ended = Some("its forwarder has ended".to_owned());
+        assert_eq!(state(true, Some(true)), (true, None));
+        assert_eq!(state(false, Some(true)), (false, None));
+        assert_eq!(state(true, Some(false)), (false, ended.clone()));
+        assert_eq!(state(false, Some(false)), (false, ended));
+    }
 
     #[test]
     fn nodes_get_commands_and_links_become_cables() {

@@ -1,10 +1,17 @@
 //! The frames of a stream by their routes. Frame k of a stream to n routes goes to route k mod n,
 //! whatever happens to its headers on the way, so the number in the signature tells the route.
+//! Phases, which begin with frames that are known before the run, have lanes of their own.
 
-/// The lanes of a stream at one receive queue: one for each of its routes.
+use std::sync::Arc;
+
+/// The lanes of a stream at one receive queue: one for each of its routes in each phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lanes {
+    /// The lanes of all routes in the first phase, then those in the next one.
     lanes: Box<[Lane]>,
+    routes: usize,
+    /// The numbers of the frames with which further phases begin, ascending.
+    begins: Arc<[u64]>,
     /// The highest number so far, extended to 64 bits.
     highest: u64,
 }
@@ -36,31 +43,47 @@ impl Lane {
 }
 
 impl Lanes {
-    /// Lanes for `routes` routes; `first` is the number of the stream's first frame.
+    /// Lanes for `routes` routes; `first` is the number of the stream's first frame. A further
+    /// phase begins with each frame in `begins`, which ascend.
     ///
     /// # Panics
     /// If there are no routes.
-    pub fn new(routes: usize, first: u64) -> Self {
+    pub fn new(routes: usize, first: u64, begins: Arc<[u64]>) -> Self {
         assert!(routes > 0, "a stream with lanes has routes");
-        Self { lanes: vec![Lane::default(); routes].into(), highest: first }
+        let lanes = vec![Lane::default(); routes * (begins.len() + 1)].into();
+        Self { lanes, routes, begins, highest: first }
     }
 
-    /// The lanes, in the order of routes.
-    pub fn lanes(&self) -> &[Lane] {
-        &self.lanes
+    /// The lanes of each phase, in the order of routes.
+    pub fn phases(&self) -> impl Iterator<Item = &[Lane]> {
+        self.lanes.chunks_exact(self.routes)
     }
 
     /// Records the first copies of `count` frames with consecutive numbers from `sequence` on, the
-    /// low 32 bits of the first one's number. One division for all of them.
+    /// low 32 bits of the first one's number. One division for all of them in a phase.
     #[inline]
     pub fn observe_run(&mut self, sequence: u32, count: usize) {
         let ahead = sequence.wrapping_sub(self.highest as u32).cast_signed();
         // Before number 0 there are only frames that this run has not sent.
-        let Some(first) = self.highest.checked_add_signed(ahead.into()) else { return };
-        let routes = self.lanes.len() as u64;
+        let Some(mut first) = self.highest.checked_add_signed(ahead.into()) else { return };
+        self.highest = self.highest.max(first + count.saturating_sub(1) as u64);
+        let mut left = count as u64;
+        while left > 0 {
+            let phase = self.begins.partition_point(|begin| *begin <= first);
+            let in_phase = self.begins.get(phase).map_or(left, |next| left.min(next - first));
+            self.observe_phase(phase, first, in_phase);
+            (first, left) = (first + in_phase, left - in_phase);
+        }
+    }
+
+    /// Records `count` frames of one phase, from number `first` on.
+    #[inline]
+    fn observe_phase(&mut self, phase: usize, first: u64, count: u64) {
+        let routes = self.routes as u64;
         let (mut number, mut at) = (first / routes, (first % routes) as usize);
+        let lanes = &mut self.lanes[phase * self.routes..][..self.routes];
         for _ in 0..count {
-            let lane = &mut self.lanes[at];
+            let lane = &mut lanes[at];
             if lane.received == 0 {
                 (lane.first, lane.last) = (number, number);
             } else {
@@ -68,18 +91,15 @@ impl Lanes {
             }
             lane.received += 1;
             at += 1;
-            if at == self.lanes.len() {
+            if at == lanes.len() {
                 (at, number) = (0, number + 1);
             }
         }
-        self.highest = self.highest.max(first + count.saturating_sub(1) as u64);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use proptest::prelude::*;
     use squall_program::signature::Signature;
     use squall_units::Nanos;
@@ -99,7 +119,12 @@ mod tests {
 
     /// A receiver of stream 0 to `routes` routes, whose first frame is number `first`.
     fn receiver(routes: usize, first: u64) -> Receiver {
-        let lanes = Arc::from([StreamLanes { stream: 0, routes, first }]);
+        in_phases(routes, first, &[])
+    }
+
+    /// The same, with phases that begin with these frames.
+    fn in_phases(routes: usize, first: u64, begins: &[u64]) -> Receiver {
+        let lanes = Arc::from([StreamLanes { stream: 0, routes, first, begins: begins.into() }]);
         Receiver::new(&Measure { key: Some(KEY), lanes, ..Measure::default() })
     }
 
@@ -108,8 +133,10 @@ mod tests {
         rx.observe_all(frames.iter().map(|octets| (&octets[..], 60, Nanos(2_000))));
     }
 
+    /// The lanes of all phases, one phase after the other.
     fn lanes(rx: &Receiver) -> Vec<Lane> {
-        rx.stream(0).and_then(|stream| stream.lanes.as_deref()).expect("lanes").lanes().to_vec()
+        let lanes = rx.stream(0).and_then(|stream| stream.lanes.as_deref()).expect("lanes");
+        lanes.phases().flatten().copied().collect()
     }
 
     #[test]
@@ -123,6 +150,19 @@ mod tests {
         receive(&mut rx, [7, 7, 14]);
         assert_eq!(lanes(&rx)[1], all(3, 0, 4));
         assert_eq!(lanes(&rx)[2], all(5, 0, 4));
+    }
+
+    #[test]
+    fn a_phase_has_the_frames_from_its_first_one_on() {
+        let mut rx = in_phases(2, 0, &[5, 9]);
+        // One run over all phases, without frame 6; then frame 3 comes late.
+        receive(&mut rx, [0, 1, 2, 4, 5, 7, 8, 9, 10, 11]);
+        receive(&mut rx, [3]);
+        let lane = |received, first, last| Lane { received, first, last };
+        let first = [lane(3, 0, 2), lane(2, 0, 1)];
+        let second = [lane(1, 4, 4), lane(2, 2, 3)];
+        let third = [lane(1, 5, 5), lane(2, 4, 5)];
+        assert_eq!(lanes(&rx), [first, second, third].concat());
     }
 
     #[test]
@@ -199,8 +239,11 @@ mod tests {
         #[test]
         fn frames_taken_together_are_in_the_lanes_of_single_ones(
             routes in 1usize..100, steps in prop::collection::vec(0u64..4, 1..600),
+            begins in prop::collection::btree_set(1u64..900, 0..5),
         ) {
-            let (mut together, mut singly) = (receiver(routes, 0), receiver(routes, 0));
+            let begins: Vec<u64> = begins.into_iter().collect();
+            let mut together = in_phases(routes, 0, &begins);
+            let mut singly = together.clone();
             let mut k = 0;
             let numbers: Vec<u64> = steps.iter().map(|step| { k += step.saturating_sub(1); k }).collect();
             receive(&mut together, numbers.iter().copied());
@@ -208,6 +251,14 @@ mod tests {
                 singly.observe(&frame(0, *number as u32), 60, Nanos(2_000));
             }
             prop_assert_eq!(lanes(&together), lanes(&singly));
+            // All phases together are the lanes of a stream without them.
+            let mut whole = receiver(routes, 0);
+            receive(&mut whole, numbers.iter().copied());
+            let mut sum = vec![Lane::default(); routes];
+            for (at, lane) in lanes(&together).into_iter().enumerate() {
+                sum[at % routes] = sum[at % routes].with(lane);
+            }
+            prop_assert_eq!(sum, lanes(&whole));
         }
     }
 }

@@ -63,7 +63,7 @@ pub struct Measure {
 }
 
 /// A stream with routes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamLanes {
     /// Its number in signatures.
     pub stream: u16,
@@ -71,6 +71,8 @@ pub struct StreamLanes {
     pub routes: usize,
     /// The number of its first frame in this run.
     pub first: u64,
+    /// The numbers of the frames with which further phases begin, ascending.
+    pub begins: Arc<[u64]>,
 }
 
 /// Measurements of one receive queue.
@@ -504,10 +506,20 @@ impl Receiver {
         stream.octets += octets;
     }
 
-    /// Counts a frame that a host stack has taken. It has `wire_len` octets without FCS, and was
-    /// joined as in `cut`.
+    /// Counts a frame that a host stack has taken: `octets` as received. It has `wire_len` octets
+    /// without FCS, and was joined as in `cut`.
     #[inline]
-    pub fn count(&mut self, wire_len: u32, cut: Cut) {
+    pub fn count_taken(&mut self, octets: &[u8], wire_len: u32, cut: Cut) {
+        self.count(wire_len, cut);
+        if let Some(all) = &mut self.fingerprint {
+            // A truncated frame cannot be cut.
+            let cut = if octets.len() == wire_len as usize { cut } else { Cut::WHOLE };
+            all.merge(fingerprint(octets, cut));
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, wire_len: u32, cut: Cut) {
         let segments = self.joined(wire_len, cut);
         self.packets += segments;
         self.octets += cut.octets(wire_len);
@@ -621,7 +633,7 @@ impl Receiver {
     pub fn observe_joined(&mut self, octets: &[u8], wire_len: u32, cut: Cut, time: Nanos) {
         let whole = octets.len() == wire_len as usize;
         if self.count_only {
-            return self.count(wire_len, cut);
+            return self.count_taken(octets, wire_len, cut);
         }
         // Squall does not sign GSO frames, but GRO may have joined frames that are each signed.
         if whole && (Signature::read(octets).is_some() || self.has_trex_header(octets)) {

@@ -39,7 +39,9 @@ impl RunRx {
     }
 
     pub(crate) fn with_lanes(self, wanted: &[StreamLanes]) -> Self {
-        let lanes = |of: &StreamLanes| (of.stream, Box::new(Lanes::new(of.routes, of.first)));
+        let lanes = |of: &StreamLanes| {
+            (of.stream, Box::new(Lanes::new(of.routes, of.first, of.begins.clone())))
+        };
         Self { lanes: wanted.iter().map(lanes).collect(), ..self }
     }
 

@@ -68,7 +68,7 @@ impl Config {
             return notes.end(None);
         };
         if choice == "protocols" {
-            notes.unsupported(&inner, "devices support only ARP, neighbor discovery and echo");
+            notes.unsupported(&inner, "protocols cannot be changed; try set_config");
             return notes.end(None);
         }
         inner.known(&["property_names", "flows"], &mut notes);

@@ -9,12 +9,12 @@ use squall_host::{OptionTemplate, Server6Settings, ServerSettings, ValueTemplate
 use squall_units::MacAddr;
 
 use crate::{
-    dhcpv6,
+    bgp, dhcpv6,
     packet::{Ends, mac_number},
     read::{Node, Notes, brief},
     translate::{
-        DeviceInfo, Dhcp6ServerInfo, DhcpClientInfo, DhcpServerInfo, IpInfo, LagInfo, PortInfo,
-        Resolved, Unresolved, VlanInfo,
+        BgpPeerInfo, DeviceInfo, Dhcp6ServerInfo, DhcpClientInfo, DhcpServerInfo, IpInfo, LagInfo,
+        PortInfo, Resolved, Unresolved, VlanInfo,
     },
 };
 
@@ -24,7 +24,8 @@ pub(crate) struct Devices {
     pub list: Vec<DeviceInfo>,
     pub dhcp_servers: Vec<DhcpServerInfo>,
     pub dhcp6_servers: Vec<Dhcp6ServerInfo>,
-    /// Interfaces by device, interface and address name.
+    pub bgp: Vec<BgpPeerInfo>,
+    /// Interfaces by the names of devices, interfaces, addresses and ranges of routes.
     names: HashMap<String, Vec<Endpoint>>,
     macs: HashMap<IpAddr, MacAddr>,
     /// Names of DHCP clients and servers.
@@ -32,28 +33,34 @@ pub(crate) struct Devices {
 }
 
 /// An interface, and its address if the flow names one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub interface: usize,
     pub ipv4: Option<usize>,
     pub ipv6: Option<usize>,
+    /// First address of a range of routes, which packets have instead of the interface's.
+    pub range: Option<IpAddr>,
 }
 
 impl Devices {
     pub fn read(root: &Node<'_>, ports: &[PortInfo], lags: &[LagInfo], notes: &mut Notes) -> Self {
-        const KEYS: [&str; 5] =
-            ["name", "ethernets", "dhcp_server", "ipv4_loopbacks", "ipv6_loopbacks"];
-        const PROTOCOLS: [&str; 9] =
-            ["isis", "bgp", "vxlan", "rsvp", "ospfv2", "ospfv3", "macsec", "rocev2", "bmp"];
+        const KEYS: [&str; 6] =
+            ["name", "ethernets", "dhcp_server", "bgp", "ipv4_loopbacks", "ipv6_loopbacks"];
+        const PROTOCOLS: [&str; 5] = ["vxlan", "rsvp", "macsec", "rocev2", "bmp"];
+        const ROUTING: [&str; 3] = ["isis", "ospfv2", "ospfv3"];
         let mut devices = Self::default();
         for node in root.list("devices", notes) {
-            node.known(&[KEYS.as_slice(), &PROTOCOLS].concat(), notes);
+            node.known(&[KEYS.as_slice(), &PROTOCOLS, &ROUTING].concat(), notes);
             let name = node.needed_text("name", notes).unwrap_or_default().to_owned();
             for protocol in PROTOCOLS.iter().filter_map(|key| node.get(key)) {
                 notes.unsupported(
                     &protocol,
-                    "devices support only ARP, neighbor discovery, echo and DHCP",
+                    "devices support only ARP, neighbor discovery, echo, DHCP and BGP",
                 );
+            }
+            for protocol in ROUTING.iter().filter_map(|key| node.get(key)) {
+                let why = "daemons speak it, which run with a profile only; try [[router]] there";
+                notes.unsupported(&protocol, why);
             }
             let first = devices.list.len();
             for ethernet in node.list("ethernets", notes) {
@@ -65,13 +72,11 @@ impl Devices {
             for loopback in node.list("ipv6_loopbacks", notes) {
                 devices.loopback(&loopback, first, &V6, |info| &mut info.ipv6, notes);
             }
-            let all = (first..devices.list.len()).map(|interface| Endpoint {
-                interface,
-                ipv4: None,
-                ipv6: None,
-            });
+            let all = (first..devices.list.len())
+                .map(|interface| Endpoint { interface, ..Endpoint::default() });
             let all: Vec<Endpoint> = all.collect();
             devices.dhcp_server(&node.at("dhcp_server"), first, notes);
+            devices.bgp(&node.at("bgp"), first, notes);
             devices.name(&node, name, all, notes);
         }
         devices
@@ -148,14 +153,15 @@ impl Devices {
             .chain(ipv6.iter().map(|a| IpAddr::V6(a.address)));
         self.macs.extend(own.map(|address| (address, mac)));
         for (i, address) in ipv4.iter().enumerate() {
-            let endpoint = Endpoint { interface, ipv4: Some(i), ipv6: None };
+            let endpoint = Endpoint { interface, ipv4: Some(i), ..Endpoint::default() };
             self.name(node, address.name.clone(), vec![endpoint], notes);
         }
         for (i, address) in ipv6.iter().enumerate() {
-            let endpoint = Endpoint { interface, ipv4: None, ipv6: Some(i) };
+            let endpoint = Endpoint { interface, ipv6: Some(i), ..Endpoint::default() };
             self.name(node, address.name.clone(), vec![endpoint], notes);
         }
-        self.name(node, name.clone(), vec![Endpoint { interface, ipv4: None, ipv6: None }], notes);
+        let endpoint = Endpoint { interface, ..Endpoint::default() };
+        self.name(node, name.clone(), vec![endpoint], notes);
         let dhcpv4 = self.dhcp_client(node, notes);
         let dhcpv6 = dhcpv6::read_client(node, notes);
         if let Some(client) = &dhcpv6 {
@@ -253,8 +259,8 @@ impl Devices {
         let address = IpAddr::from(address);
         self.macs.insert(address, mac);
         let endpoint = match address {
-            IpAddr::V4(_) => Endpoint { interface, ipv4: Some(place), ipv6: None },
-            IpAddr::V6(_) => Endpoint { interface, ipv4: None, ipv6: Some(place) },
+            IpAddr::V4(_) => Endpoint { interface, ipv4: Some(place), ..Endpoint::default() },
+            IpAddr::V6(_) => Endpoint { interface, ipv6: Some(place), ..Endpoint::default() },
         };
         self.name(node, name, vec![endpoint], notes);
     }
@@ -338,6 +344,40 @@ impl Devices {
         }
     }
 
+    /// The BGP sessions of a device, whose interfaces begin at `first`.
+    fn bgp(&mut self, node: &Node<'_>, first: usize, notes: &mut Notes) {
+        let count = |of: &BgpPeerInfo| -> u64 {
+            let blocks = of.ranges.iter().flat_map(|range| &range.blocks);
+            blocks.map(|block| u64::from(block.count)).sum()
+        };
+        let mut routes: u64 = self.bgp.iter().map(count).sum();
+        for bgp::Found { info, endpoint, node, ranges } in
+            bgp::read(node, &self.list[first..], first, notes)
+        {
+            for (range, node) in info.ranges.iter().zip(&ranges) {
+                let range_of = range.blocks.first().map(|block| block.first);
+                let endpoint = Endpoint { range: range_of, ..endpoint };
+                self.name(node, range.name.clone(), vec![endpoint], notes);
+            }
+            let name = &info.name;
+            if self.bgp.iter().any(|other| other.name == *name) {
+                let path = node.at("name").path;
+                notes.problem(path, format!("{name:?} is also the name of another session"));
+            }
+            let ends = |of: &BgpPeerInfo| (of.interface, of.local, of.remote);
+            if self.bgp.iter().any(|other| ends(other) == ends(&info)) {
+                let path = node.at("peer_address").path;
+                notes.problem(path, "another session is between these addresses");
+            }
+            routes += count(&info);
+            self.bgp.push(info);
+            if routes > bgp::MOST_ROUTES {
+                let what = format!("more than {} routes in all", bgp::MOST_ROUTES);
+                notes.unsupported(&node, &what);
+            }
+        }
+    }
+
     /// The endpoints that flows refer to by `name`.
     pub fn find(&self, name: &str) -> Option<&[Endpoint]> {
         self.names.get(name).map(Vec::as_slice)
@@ -383,15 +423,23 @@ impl Devices {
                     None
                 }),
         };
-        let bits4 = |a: Option<&IpInfo<Ipv4Addr>>| a.map_or(0, |a| a.address.to_bits().into());
-        let bits6 = |a: Option<&IpInfo<Ipv6Addr>>| a.map_or(0, |a| a.address.to_bits());
+        let bits4 = |own: Option<&IpInfo<Ipv4Addr>>, of: Endpoint| match (of.range, own) {
+            (Some(IpAddr::V4(first)), _) => first.to_bits().into(),
+            (None, Some(own)) => own.address.to_bits().into(),
+            _ => 0,
+        };
+        let bits6 = |own: Option<&IpInfo<Ipv6Addr>>, of: Endpoint| match (of.range, own) {
+            (Some(IpAddr::V6(first)), _) => first.to_bits(),
+            (None, Some(own)) => own.address.to_bits(),
+            _ => 0,
+        };
         Ends {
             src_mac: mac_number(tx.mac),
             dst_mac: dst_mac.map_or(0, mac_number),
-            src_ipv4: bits4(v4.0),
-            dst_ipv4: bits4(v4.1),
-            src_ipv6: bits6(v6_ends.0),
-            dst_ipv6: bits6(v6_ends.1),
+            src_ipv4: bits4(v4.0, from),
+            dst_ipv4: bits4(v4.1, to),
+            src_ipv6: bits6(v6_ends.0, from),
+            dst_ipv6: bits6(v6_ends.1, to),
         }
     }
 }

@@ -346,7 +346,7 @@ impl<'a> Flows<'a> {
             if names.is_empty() {
                 notes.problem(
                     &node.at(key).path,
-                    "missing: expected names of devices, interfaces or addresses",
+                    "missing: expected names of devices, interfaces, addresses or ranges",
                 );
             }
             for name in names {
@@ -354,7 +354,7 @@ impl<'a> Flows<'a> {
                     Some(endpoints) => found.extend(endpoints),
                     None => notes.problem(
                         &node.at(key).path,
-                        format!("there is no device, interface or address {name:?}"),
+                        format!("there is no device, interface, address or range {name:?}"),
                     ),
                 }
             }
@@ -388,6 +388,21 @@ impl<'a> Flows<'a> {
         if pairs.is_empty() {
             notes.problem(&node.path, "no sender has a receiver");
             return None;
+        }
+        // Ranges have addresses of one version, and the packets may take some.
+        let ones = Ends { src_ipv4: 1, dst_ipv4: 1, src_ipv6: 1, dst_ipv6: 1, ..Ends::default() };
+        let taken = headers.used(&ones);
+        let is_other = |of: Endpoint| {
+            of.range.zip(headers.is_ipv6()).is_some_and(|(range, v6)| range.is_ipv6() != v6)
+        };
+        let takes_source = taken.src_ipv4 != 0 || taken.src_ipv6 != 0;
+        let takes_destination = taken.dst_ipv4 != 0 || taken.dst_ipv6 != 0;
+        let lacks = |(from, to): &(Endpoint, Endpoint)| {
+            takes_source && is_other(*from) || takes_destination && is_other(*to)
+        };
+        if pairs.iter().any(lacks) {
+            let why = "a range is of the other IP version than the packets: their address is 0";
+            notes.warn(&node.path, why);
         }
         let mut ignored = Vec::new();
         let unresolved = if headers.wants_gateway() { &mut self.unresolved } else { &mut ignored };

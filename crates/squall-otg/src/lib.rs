@@ -22,11 +22,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bgp;
 mod captures;
 mod config;
 mod controller;
 mod devices;
 mod dhcpv6;
+mod extended;
 mod flows;
 mod headers;
 mod lags;
@@ -44,8 +46,8 @@ pub use controller::{Controller, Refusal};
 pub use problems::{Problem, Problems};
 pub use reference::reference;
 pub use translate::{
-    CaptureInfo, Counting, DeviceInfo, Dhcp6ClientInfo, Dhcp6ServerInfo, DhcpClientInfo,
-    DhcpServerInfo, EgressInfo, EgressTag, FlowInfo, IpInfo, LagInfo, LagMemberInfo, LldpInfo,
-    MetricsInfo, PortInfo, Resolved, StreamInfo, TagValue, Translated, Unresolved, VlanInfo,
-    translate, translate_with,
+    BgpPeerInfo, CaptureInfo, Counting, DeviceInfo, Dhcp6ClientInfo, Dhcp6ServerInfo,
+    DhcpClientInfo, DhcpServerInfo, EgressInfo, EgressTag, FlowInfo, IpInfo, LagInfo,
+    LagMemberInfo, LldpInfo, MetricsInfo, PortInfo, Resolved, RouteBlock, RouteRangeInfo,
+    StreamInfo, TagValue, Translated, Unresolved, VlanInfo, translate, translate_with,
 };

@@ -185,7 +185,7 @@ fn organization(node: &Node<'_>, notes: &mut Notes) -> Option<OrganizationTlv> {
 }
 
 /// Octets in hex digits; `len`: how many there may be.
-fn hex(
+pub(crate) fn hex(
     node: &Node<'_>,
     key: &str,
     len: std::ops::RangeInclusive<usize>,

@@ -114,7 +114,7 @@ they answer ARP, neighbor discovery and echo; `connection` to a port or to a LAG
 `iana`, `iapd`, `ianapd`, `rapid_commit`; no `options`), `dhcp_server.ipv4_interfaces` (one pool \
 with `step` 1), `dhcp_server.ipv6_interfaces` (one lease of `iana`, `iapd` or `ianapd`, \
 `rapid_commit`; no `options`); `ipv4_loopbacks` and `ipv6_loopbacks` of interfaces with an address \
-of that version. No routing protocol |
+of that version; `bgp`: below |
 | lldp | all; `auto` values are a generated MAC address, the name of the port, and `squall` |
 | lags | `lacp`, no `static`; `actor_system_id`, `actor_key` and `actor_port_number` of 0 are \
 generated; no `macsec` |
@@ -122,11 +122,35 @@ generated; no `macsec` |
 | options, events | no effect |
 | stateful_flows, egress_only_tracking | not supported |
 
+## BGP
+
+| member of a peer | |
+|---|---|
+| peer_address | in the subnet of the interface, which is an `ipv4_name` or `ipv6_name` with a \
+configured address: no loopback, no DHCP |
+| as_type, as_number, as_number_width | all. The number of an `ebgp` peer comes from its OPEN |
+| advanced | `hold_time_interval`, `keep_alive_interval`, `passive_mode`; ports are 179, \
+`time_to_live` is 64, `update_interval` is 0; no `md5_key` |
+| capability | `ipv4_unicast`, `ipv6_unicast`, and `add_path` of both; `route_refresh` is always on |
+| learned_information_filter | `unicast_ipv4_prefix` and `unicast_ipv6_prefix`: without them, \
+`bgp_prefixes` has no routes. A million routes are kept for an interface |
+| graceful_restart | `enable_gr`, `restart_time`; `enable_notification` has no effect; no \
+`enable_llgr` |
+| v4_routes, v6_routes | `addresses`, up to 10 million in all; `next_hop_mode`, with next hops of \
+the IP version of the routes; `advanced`, where `ORIGIN` and, to internal peers, `LOCAL_PREF` \
+are not left out, and there is no MED unless it is set; `communities`; `extended_communities`, \
+whose states are `raw`; `as_path`; `add_path` |
+| evpn_ethernet_segments, v4_srte_policies, v6_srte_policies, segment_routing, replay_updates, \
+ext_communities, mpls_labels | not supported |
+
+An `as_path` that is set is the whole path, so that `as_set_mode` decides whether it has the own \
+number. Without one, external peers get the own number, and internal ones an empty path.
+
 ## Flows
 
 | member | |
 |---|---|
-| tx_rx | `port`, or the name of a LAG, whose ports send in turn; `device` by names of devices, interfaces or addresses, `mesh` or `one_to_one`, \
+| tx_rx | `port`, or the name of a LAG, whose ports send in turn; `device` by names of devices, interfaces, addresses or ranges of routes, `mesh` or `one_to_one`, \
 not `bidirectional`. Each pair of a mesh has its share of rate and frames |
 | size | `fixed`, `increment`, `random`, `weight_pairs`; with the FCS, at least 64 |
 | rate | `pps`; `bps`, `kbps`, `mbps`, `gbps` of the link, with preamble and gap between frames; \

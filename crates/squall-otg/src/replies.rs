@@ -8,9 +8,12 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Number, Value, json};
+use squall_bgp::{Families, Family, Notification, Origin};
+use squall_units::Nanos;
 
 use crate::{
     Problems,
+    bgp::ORIGINS,
     read::{Node, Notes},
 };
 
@@ -25,6 +28,10 @@ pub enum ControlState {
     Capture { ports: Vec<String>, start: bool },
     /// Starts or stops the protocols of all devices and ports.
     Protocols { start: bool },
+    /// Names of ranges of routes; empty: all of them.
+    Routes { names: Vec<String>, advertise: bool },
+    /// Names of BGP sessions; empty: all of them.
+    BgpPeers { names: Vec<String>, up: bool },
     /// Names of ports of LAGs; empty: all of them. `admin`: whether they announce themselves as in
     /// sync, otherwise whether they send at all.
     Lacp { ports: Vec<String>, admin: bool, up: bool },
@@ -57,6 +64,12 @@ pub enum MetricsRequest {
         v6: bool,
     },
     DhcpServers {
+        names: Vec<String>,
+        columns: Vec<String>,
+        v6: bool,
+    },
+    /// `v6`: sessions over IPv6.
+    Bgp {
         names: Vec<String>,
         columns: Vec<String>,
         v6: bool,
@@ -114,6 +127,13 @@ pub enum StatesRequest {
         servers: Vec<String>,
         v6: bool,
     },
+    /// Names of sessions; empty: all. A route of a family is selected if one of the family's
+    /// filters selects it, or there are none.
+    BgpPrefixes {
+        peers: Vec<String>,
+        families: Families,
+        filters: [Vec<PrefixFilter>; 2],
+    },
     /// Names of instances, and [`LldpNeighbor::neighbor_id`]; empty: all.
     LldpNeighbors {
         names: Vec<String>,
@@ -121,9 +141,22 @@ pub enum StatesRequest {
     },
 }
 
+/// Routes with all of these properties. `None`, and no address: any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PrefixFilter {
+    pub addresses: Vec<IpAddr>,
+    pub length: Option<u8>,
+    pub origin: Option<Origin>,
+    pub path: Option<u32>,
+}
+
 /// A `set_control_action` request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlAction {
+    /// Ends BGP sessions with a NOTIFICATION; they come back. Names; empty: all.
+    Notify { peers: Vec<String>, notification: Notification },
+    /// Restarts BGP sessions gracefully. They are back after the time.
+    Restart { peers: Vec<String>, after: Nanos },
     /// Pings, all sent at once. `v6`: to IPv6 addresses.
     Ping { v6: bool, requests: Vec<PingRequest> },
 }
@@ -189,17 +222,31 @@ impl ControlState {
                     let ports = inner.texts("lag_member_names", notes);
                     return Some(Self::Lacp { ports, admin: choice == "admin", up });
                 }
-                if choice != "all" {
-                    notes.unsupported(
-                        &inner,
-                        "devices support only ARP, neighbor discovery, echo and DHCP, and ports \
-                         LLDP and LACP",
-                    );
-                    return None;
+                match choice {
+                    "all" => Some(Self::Protocols {
+                        start: inner.word("state", &["start", "stop"], None, notes)? == "start",
+                    }),
+                    "route" => {
+                        inner.known(&["names", "state"], notes);
+                        let words = ["withdraw", "advertise"];
+                        let advertise = inner.word("state", &words, None, notes)? == "advertise";
+                        Some(Self::Routes { names: inner.texts("names", notes), advertise })
+                    }
+                    "bgp" => {
+                        let (_, inner) = inner.member(&["peers"], Some("peers"), notes)?;
+                        inner.known(&["peer_names", "state"], notes);
+                        let up = inner.word("state", &["up", "down"], None, notes)? == "up";
+                        Some(Self::BgpPeers { names: inner.texts("peer_names", notes), up })
+                    }
+                    _ => {
+                        notes.unsupported(
+                            &inner,
+                            "devices support only ARP, neighbor discovery, echo, DHCP and BGP, and \
+                             ports LLDP and LACP",
+                        );
+                        None
+                    }
                 }
-                Some(Self::Protocols {
-                    start: inner.word("state", &["start", "stop"], None, notes)? == "start",
-                })
             }
         }
     }
@@ -209,9 +256,7 @@ impl MetricsRequest {
     /// # Errors
     /// Invalid or unsupported parts.
     pub fn from_json(value: &Value) -> Result<Self, Problems> {
-        const OTHERS: [&str; 14] = [
-            "bgpv4",
-            "bgpv6",
+        const OTHERS: [&str; 12] = [
             "isis",
             "rsvp",
             "ospfv2",
@@ -225,9 +270,11 @@ impl MetricsRequest {
             "egress_only_tracking",
             "bmp_server",
         ];
-        const SUPPORTED: [&str; 9] = [
+        const SUPPORTED: [&str; 11] = [
             "port",
             "flow",
+            "bgpv4",
+            "bgpv6",
             "dhcpv4_client",
             "dhcpv4_server",
             "dhcpv6_client",
@@ -273,6 +320,14 @@ impl MetricsRequest {
                         v6: choice == "dhcpv6_server",
                     })
                 }
+                "bgpv4" | "bgpv6" => {
+                    inner.known(&["peer_names", "column_names"], &mut notes);
+                    Some(Self::Bgp {
+                        names: inner.texts("peer_names", &mut notes),
+                        columns: inner.texts("column_names", &mut notes),
+                        v6: choice == "bgpv6",
+                    })
+                }
                 "lldp" => {
                     inner.known(&["lldp_names", "column_names"], &mut notes);
                     Some(Self::Lldp {
@@ -297,7 +352,7 @@ impl MetricsRequest {
                     })
                 }
                 _ => {
-                    let why = "only ports, flows, DHCP, LLDP, LAGs and LACP have metrics";
+                    let why = "only ports, flows, BGP, DHCP, LLDP, LAGs and LACP have metrics";
                     notes.unsupported(&inner, why);
                     None
                 }
@@ -352,8 +407,7 @@ impl StatesRequest {
     /// # Errors
     /// Invalid or unsupported parts.
     pub fn from_json(value: &Value) -> Result<Self, Problems> {
-        const OTHERS: [&str; 7] = [
-            "bgp_prefixes",
+        const OTHERS: [&str; 6] = [
             "isis_lsps",
             "rsvp_lsps",
             "ospfv2_lsas",
@@ -361,7 +415,8 @@ impl StatesRequest {
             "isis_adjacencies",
             "bmp_servers",
         ];
-        const SUPPORTED: [&str; 7] = [
+        const SUPPORTED: [&str; 8] = [
+            "bgp_prefixes",
             "ipv4_neighbors",
             "ipv6_neighbors",
             "dhcpv4_interfaces",
@@ -385,6 +440,7 @@ impl StatesRequest {
                         let servers = inner.texts("dhcp_server_names", &mut notes);
                         Some(Self::DhcpLeases { servers, v6: choice == "dhcpv6_leases" })
                     }
+                    "bgp_prefixes" => Self::read_prefixes(&inner, &mut notes),
                     "lldp_neighbors" => Some(Self::LldpNeighbors {
                         names: inner.texts("lldp_names", &mut notes),
                         ids: inner.texts("neighbor_id_filters", &mut notes),
@@ -400,6 +456,54 @@ impl StatesRequest {
             },
         );
         notes.end(request)
+    }
+}
+
+impl StatesRequest {
+    fn read_prefixes(node: &Node<'_>, notes: &mut Notes) -> Option<Self> {
+        const FAMILIES: [&str; 2] = ["ipv4_unicast", "ipv6_unicast"];
+        const FILTERS: [&str; 2] = ["ipv4_unicast_filters", "ipv6_unicast_filters"];
+        node.known(&[&FILTERS[..], &["bgp_peer_names", "prefix_filters"]].concat(), notes);
+        let words = node.texts("prefix_filters", notes);
+        for word in words.iter().filter(|word| !FAMILIES.contains(&word.as_str())) {
+            let expected = FAMILIES.join(" or ");
+            let path = node.at("prefix_filters").path;
+            notes.problem(path, format!("found {word:?}, expected {expected}"));
+        }
+        let peers = node.texts("bgp_peer_names", notes);
+        let families = FAMILIES.map(|family| words.is_empty() || words.iter().any(|w| w == family));
+        let filters = Family::ALL.map(|family| {
+            let list = node.list(FILTERS[family.index()], notes);
+            list.iter().filter_map(|node| PrefixFilter::read(node, family, notes)).collect()
+        });
+        Some(Self::BgpPrefixes { peers, families, filters })
+    }
+}
+
+impl PrefixFilter {
+    fn read(node: &Node<'_>, family: Family, notes: &mut Notes) -> Option<Self> {
+        node.known(&["addresses", "prefix_length", "origin", "path_id"], notes);
+        let mut addresses = Vec::new();
+        for text in node.texts("addresses", notes) {
+            let found = text.parse::<IpAddr>().ok();
+            match found.filter(|it| it.is_ipv4() == (family == Family::Ipv4)) {
+                Some(address) => addresses.push(address),
+                None => {
+                    let expected = if family == Family::Ipv4 { "IPv4" } else { "IPv6" };
+                    let found = format!("found {text:?}, expected {expected} addresses");
+                    notes.problem(node.at("addresses").path, found);
+                }
+            }
+        }
+        let length = node.uint("prefix_length", 128, notes).map(|length| length as u8);
+        let path = node.uint("path_id", u32::MAX.into(), notes).map(|path| path as u32);
+        let mut origin = None;
+        if node.get("origin").is_some() {
+            let words = ORIGINS.map(|(word, _)| word);
+            let word = node.word("origin", &words, Some("unspecified"), notes)?;
+            origin = ORIGINS.into_iter().find(|(name, _)| *name == word).map(|(_, origin)| origin);
+        }
+        Some(Self { addresses, length, origin, path })
     }
 }
 
@@ -419,9 +523,13 @@ impl ControlAction {
             return None;
         }
         let (choice, inner) = inner.member(&["ipv4", "ipv6", "bgp", "isis"], None, notes)?;
-        if !matches!(choice, "ipv4" | "ipv6") {
-            notes.unsupported(&inner, "devices support only ARP, neighbor discovery and echo");
-            return None;
+        match choice {
+            "ipv4" | "ipv6" => {}
+            "bgp" => return Self::read_bgp(&inner, notes),
+            _ => {
+                notes.unsupported(&inner, "devices have pings, and actions of BGP");
+                return None;
+            }
         }
         let (_, inner) = inner.member(&["ping"], Some("ping"), notes)?;
         inner.known(&["requests"], notes);
@@ -445,6 +553,106 @@ impl ControlAction {
         });
         Some(Self::Ping { v6, requests: requests.collect() })
     }
+}
+
+impl ControlAction {
+    fn read_bgp(node: &Node<'_>, notes: &mut Notes) -> Option<Self> {
+        let kinds = ["notification", "initiate_graceful_restart"];
+        let (choice, inner) = node.member(&kinds, None, notes)?;
+        if choice == "notification" {
+            inner.known(&[&NOTIFICATIONS[..], &["choice", "names", "fin_delay"]].concat(), notes);
+            if inner.uint("fin_delay", 10_000, notes).is_some_and(|delay| delay > 0) {
+                notes.unsupported(&inner.at("fin_delay"), "connections are closed at once; try 0");
+            }
+            let notification = read_notification(&inner, notes)?;
+            return Some(Self::Notify { peers: inner.texts("names", notes), notification });
+        }
+        inner.known(&["peer_names", "restart_delay", "notification"], notes);
+        if let Some(notification) = inner.get("notification") {
+            let why = "routes are not kept after a NOTIFICATION (RFC 8538)";
+            notes.unsupported(&notification, why);
+        }
+        let seconds = inner.uint("restart_delay", 3600, notes).unwrap_or(30);
+        let after = Nanos(seconds * Nanos::SECOND.0);
+        Some(Self::Restart { peers: inner.texts("peer_names", notes), after })
+    }
+}
+
+const NOTIFICATIONS: [&str; 7] = [
+    "cease",
+    "message_header_error",
+    "open_message_error",
+    "update_message_error",
+    "hold_timer_expired",
+    "finite_state_machine_error",
+    "custom",
+];
+
+fn read_notification(node: &Node<'_>, notes: &mut Notes) -> Option<Notification> {
+    // The first word is the default of the schema.
+    const CEASE: [&str; 10] = [
+        "admin_shutdown_code6_subcode2",
+        "max_number_prefix_reached_code6_subcode1",
+        "peer_deleted_code6_subcode3",
+        "admin_reset_code6_subcode4",
+        "connection_reject_code6_subcode5",
+        "other_config_changes_code6_subcode6",
+        "connection_collision_resolution_code6_subcode7",
+        "out_of_resources_code6_subcode8",
+        "hard_reset_code6_subcode9",
+        "bfd_session_down_code6_subcode10",
+    ];
+    const HEADER: [&str; 3] = [
+        "connection_not_synchronized_code1_subcode1",
+        "bad_message_length_code1_subcode2",
+        "bad_message_type_code1_subcode3",
+    ];
+    const OPEN: [&str; 7] = [
+        "unsupported_version_number_code2_subcode1",
+        "error_peer_as_code2_subcode2",
+        "error_bgp_id_code2_subcode3",
+        "unsupported_optional_parameter_code2_subcode4",
+        "auth_failed_code2_subcode5",
+        "unsupported_hold_time_code2_subcode6",
+        "unsupported_capability_code2_subcode7",
+    ];
+    const UPDATE: [&str; 11] = [
+        "malformed_attrib_list_code3_subcode1",
+        "unrecognized_wellknown_attrib_code3_subcode2",
+        "wellknown_attrib_missing_code3_subcode3",
+        "attrib_flags_error_code3_subcode4",
+        "attrib_length_error_code3_subcode5",
+        "invalid_origin_attrib_code3_subcode6",
+        "as_routing_loop_code3_subcode7",
+        "invalid_nhop_attrib_code3_subcode8",
+        "error_optional_attrib_code3_subcode9",
+        "invalid_network_field_code3_subcode10",
+        "abnormal_aspath_code3_subcode11",
+    ];
+    let (choice, inner) = node.member(&NOTIFICATIONS, Some("cease"), notes)?;
+    let words: &[&'static str] = match choice {
+        "cease" => &CEASE,
+        "message_header_error" => &HEADER,
+        "open_message_error" => &OPEN,
+        "update_message_error" => &UPDATE,
+        "hold_timer_expired" => return Some(Notification::new(4, 0)),
+        "finite_state_machine_error" => return Some(Notification::new(5, 0)),
+        _ => {
+            inner.known(&["code", "subcode"], notes);
+            let mut octet = |key| {
+                if inner.get(key).is_none() {
+                    notes.problem(inner.at(key).path, "missing: expected 0 to 255");
+                }
+                inner.uint(key, 255, notes).map(|octet| octet as u8)
+            };
+            let (code, subcode) = (octet("code"), octet("subcode"));
+            return Some(Notification::new(code?, subcode?));
+        }
+    };
+    inner.known(&["subcode"], notes);
+    let word = inner.word("subcode", words, words.first().copied(), notes)?;
+    let (code, subcode) = word.rsplit_once("_code")?.1.split_once("_subcode")?;
+    Some(Notification::new(code.parse().ok()?, subcode.parse().ok()?))
 }
 
 /// The reply to `set_control_action`.
@@ -527,6 +735,12 @@ pub enum MetricsResponse {
     Dhcp6Servers {
         dhcpv6server_metrics: Vec<MessageMetric>,
     },
+    Bgpv4Metrics {
+        bgpv4_metrics: Vec<BgpMetric>,
+    },
+    Bgpv6Metrics {
+        bgpv6_metrics: Vec<BgpMetric>,
+    },
     LldpMetrics {
         lldp_metrics: Vec<MessageMetric>,
     },
@@ -544,6 +758,14 @@ pub struct MessageMetric {
     pub name: String,
     #[serde(flatten)]
     pub messages: BTreeMap<&'static str, Count>,
+}
+
+/// A BGP session, by those columns that were requested.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct BgpMetric {
+    pub name: String,
+    #[serde(flatten)]
+    pub columns: BTreeMap<&'static str, Value>,
 }
 
 /// A LAG, by those columns that were requested.
@@ -724,6 +946,9 @@ pub enum StatesResponse {
     Ipv6Neighbors {
         ipv6_neighbors: Vec<Ipv6Neighbor>,
     },
+    BgpPrefixes {
+        bgp_prefixes: Vec<BgpPrefixes>,
+    },
     #[serde(rename = "dhcpv4_interfaces")]
     DhcpInterfaces {
         dhcpv4_interfaces: Vec<DhcpInterface>,
@@ -743,6 +968,63 @@ pub enum StatesResponse {
     LldpNeighbors {
         lldp_neighbors: Vec<LldpNeighbor>,
     },
+}
+
+/// The routes that a BGP session has learnt.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BgpPrefixes {
+    pub bgp_peer_name: String,
+    pub ipv4_unicast_prefixes: Vec<BgpPrefix>,
+    pub ipv6_unicast_prefixes: Vec<BgpPrefix>,
+}
+
+/// A learnt route. It has the address of its family, and the attributes that it was announced with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BgpPrefix {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv4_address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv6_address: Option<String>,
+    pub prefix_length: u8,
+    pub origin: &'static str,
+    pub path_id: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv4_next_hop: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv6_next_hop: Option<String>,
+    pub communities: Vec<BgpCommunity>,
+    pub extended_communities: Vec<ExtendedCommunity>,
+    pub as_path: BgpAsPath,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_preference: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub multi_exit_discriminator: Option<u32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BgpCommunity {
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub as_number: u16,
+    pub as_custom: u16,
+}
+
+/// The octets of an extended community, in hex digits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ExtendedCommunity {
+    pub raw: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BgpAsPath {
+    pub segments: Vec<BgpSegment>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BgpSegment {
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub as_numbers: Vec<u32>,
 }
 
 /// The leases of a DHCPv6 client.

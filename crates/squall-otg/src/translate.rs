@@ -6,6 +6,7 @@ use std::{
 };
 
 use serde_json::Value;
+use squall_bgp::{Families, PeerSettings, RouteAttributes};
 use squall_host::{
     Dhcp6Settings, LacpSettings, OptionTemplate, Server6Settings, ServerSettings, lldp::Lldpdu,
 };
@@ -33,6 +34,7 @@ pub struct Translated {
     pub devices: Vec<DeviceInfo>,
     pub dhcp_servers: Vec<DhcpServerInfo>,
     pub dhcp6_servers: Vec<Dhcp6ServerInfo>,
+    pub bgp: Vec<BgpPeerInfo>,
     pub lldp: Vec<LldpInfo>,
     pub lags: Vec<LagInfo>,
     /// Gateways whose MAC addresses packets need. The caller resolves them (ARP, neighbor
@@ -204,6 +206,40 @@ pub struct Dhcp6ServerInfo {
     pub settings: Server6Settings,
 }
 
+/// A BGP session of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BgpPeerInfo {
+    pub name: String,
+    /// Index into [`Translated::devices`] of the interface that has its address.
+    pub interface: usize,
+    pub local: IpAddr,
+    pub remote: IpAddr,
+    pub session: PeerSettings,
+    /// Families whose learnt routes are in states.
+    pub learns: Families,
+    pub ranges: Vec<RouteRangeInfo>,
+}
+
+/// Routes that a session announces, and that are withdrawn together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteRangeInfo {
+    pub name: String,
+    pub attributes: RouteAttributes,
+    /// Path identifier (RFC 7911).
+    pub path: Option<u32>,
+    /// At least one.
+    pub blocks: Vec<RouteBlock>,
+}
+
+/// Networks of the same size: `step` networks are between the begins of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteBlock {
+    pub first: IpAddr,
+    pub length: u8,
+    pub count: u32,
+    pub step: u32,
+}
+
 /// An LLDP instance of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LldpInfo {
@@ -324,7 +360,7 @@ pub fn translate_with(config: &Config, resolved: &Resolved) -> Result<Translated
         run: Default::default(),
     };
     let warnings = std::mem::take(&mut notes.warnings);
-    let Devices { list: devices, dhcp_servers, dhcp6_servers, .. } = devices;
+    let Devices { list: devices, dhcp_servers, dhcp6_servers, bgp, .. } = devices;
     notes.end(Some(Translated {
         profile,
         ports,
@@ -333,6 +369,7 @@ pub fn translate_with(config: &Config, resolved: &Resolved) -> Result<Translated
         devices,
         dhcp_servers,
         dhcp6_servers,
+        bgp,
         lldp,
         lags,
         unresolved,

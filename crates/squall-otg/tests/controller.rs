@@ -294,7 +294,7 @@ fn invalid_requests_are_refused_with_their_place_and_change_nothing() {
         "state": "start", "flow_names": ["f2"] } } });
     let refusal = client.0.control_state(&message).expect_err("no such flow");
     assert!(refusal.errors[0].contains("f2") && refusal.errors[0].contains("f1"), "{refusal:?}");
-    client.0.metrics(&json!({ "choice": "bgpv4" })).expect_err("not supported");
+    client.0.metrics(&json!({ "choice": "isis" })).expect_err("not supported");
     client.0.capture(&json!({ "port_name": "p7" })).expect_err("no such port");
     let link =
         json!({ "choice": "port", "port": { "choice": "link", "link": { "state": "down" } } });
@@ -379,6 +379,73 @@ fn protocols_of_ports_need_interfaces_and_have_metrics_before_their_start() {
     assert!(refused(admin(json!(["p2"]))).contains("cannot find port of a LAG \"p2\""));
     let why = refused(json!({ "choice": "all", "all": { "state": "start" } }));
     assert!(why.contains("cannot start LACP of \"lag\""), "{why}");
+}
+
+#[test]
+fn sessions_need_interfaces_and_have_metrics_before_their_start() {
+    let mut config = config("sessions", &[]);
+    config["devices"] = json!([{
+        "name": "d1",
+        "ethernets": [{
+            "name": "e1", "connection": { "choice": "port_name", "port_name": "p1" },
+            "ipv4_addresses": [{ "name": "i1", "address": "10.0.0.1", "gateway": "10.0.0.2" }],
+        }],
+        "bgp": { "router_id": "192.0.2.1", "ipv4_interfaces": [{
+            "ipv4_name": "i1",
+            "peers": [{
+                "name": "b1", "peer_address": "10.0.0.2", "as_type": "ebgp", "as_number": 65001,
+                "v4_routes": [{ "name": "r1", "addresses": [{ "address": "198.51.100.0" }] }],
+            }],
+        }] },
+    }]);
+    let mut client = Client::with(&config);
+    let request = json!({ "choice": "bgpv4", "bgpv4": {
+        "column_names": ["session_state", "fsm_state", "routes_advertised"] } });
+    assert_eq!(
+        *client.0.metrics(&request).expect("they are there"),
+        json!({ "choice": "bgpv4_metrics", "bgpv4_metrics": [{
+            "name": "b1", "session_state": "down", "fsm_state": "idle", "routes_advertised": "0",
+        }] })
+    );
+    let none = client.0.metrics(&json!({ "choice": "bgpv6" })).expect("of the other version");
+    assert_eq!(*none, json!({ "choice": "bgpv6_metrics", "bgpv6_metrics": [] }));
+    let request = json!({ "choice": "bgp_prefixes", "bgp_prefixes": {
+        "bgp_peer_names": ["b1"], "prefix_filters": ["ipv4_unicast"] } });
+    assert_eq!(
+        client.0.states(&request).expect("none"),
+        json!({ "choice": "bgp_prefixes", "bgp_prefixes": [{
+            "bgp_peer_name": "b1", "ipv4_unicast_prefixes": [], "ipv6_unicast_prefixes": [],
+        }] })
+    );
+
+    let mut refused = |protocol: Value| {
+        let message = json!({ "choice": "protocol", "protocol": protocol });
+        client.0.control_state(&message).expect_err("refused").errors.remove(0)
+    };
+    let routes = |names: Value| {
+        let route = json!({ "names": names, "state": "withdraw" });
+        json!({ "choice": "route", "route": route })
+    };
+    assert!(refused(routes(json!([]))).contains("BGP is not started"));
+    assert!(refused(routes(json!(["r2"]))).contains("cannot find range of routes \"r2\""));
+    let peers = json!({ "peer_names": ["b2"], "state": "down" });
+    let why = refused(json!({ "choice": "bgp", "bgp": { "choice": "peers", "peers": peers } }));
+    assert!(why.contains("cannot find BGP session \"b2\""), "{why}");
+    let why = refused(json!({ "choice": "all", "all": { "state": "start" } }));
+    assert!(why.contains("cannot start BGP of \"b1\""), "{why}");
+
+    let mut action = |bgp: Value| {
+        let action = json!({ "choice": "bgp", "bgp": bgp });
+        let message = json!({ "choice": "protocol", "protocol": action });
+        client.0.control_action(&message).expect_err("refused").errors.remove(0)
+    };
+    let restart = json!({ "peer_names": ["b1"] });
+    let why = action(json!({
+        "choice": "initiate_graceful_restart", "initiate_graceful_restart": restart,
+    }));
+    assert_eq!(why, "peer_names: \"b1\" has no graceful_restart.enable_gr");
+    let why = action(json!({ "choice": "notification", "notification": { "names": ["b1"] } }));
+    assert!(why.contains("BGP is not started"), "{why}");
 }
 
 #[test]

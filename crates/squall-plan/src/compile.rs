@@ -21,7 +21,7 @@ use crate::{
     Assets, Inputs, Multiplier, Options, Placement, Plan, PlanFlows, PlanPort, PlanReplay,
     PlanRouter, PlanStream, PortLimits, StreamDivision, after, attack_hosts,
     cut::{cut, natural_len},
-    flows,
+    flows, lanes,
     place::{self, Wanted},
     rate, replays,
     stream_hosts::{self, StreamHosts},
@@ -54,7 +54,8 @@ pub fn compile(
     let mut replays = replays::compile(profile, opened, assets, &mut mistakes);
     replays.extend(others);
     let routers = crate::routers::compile(profile, assets, limits, &mut notes, &mut mistakes);
-    let mut flows = flows::compile(profile, live_flows, (limits, &routers), assets, &mut mistakes);
+    let machine = (assets, options.memory);
+    let mut flows = flows::compile(profile, live_flows, (limits, &routers), machine, &mut mistakes);
     let ends = Ends { limits, routers: &routers };
     let made = programs(profile, ends, assets, is_cancelled, &mut warnings, &mut mistakes);
     check_attacks(profile, limits, &mut mistakes);
@@ -90,7 +91,8 @@ pub fn compile(
     let with_len: Vec<(&Stream, f64)> =
         made.iter().map(|(s, made)| (*s, made.program.mean_wire_len())).collect();
     let rates = rate::scaled(&with_len, limits, options.multiplier).map_err(wrong)?;
-    let (mut streams, mut mistakes) = (Vec::new(), ErrorCollector::of(profile));
+    let mut streams = Vec::with_capacity(made.len());
+    let mut mistakes = ErrorCollector::of(profile);
     for ((stream, Made { program, hosts, routes }), rate) in made.into_iter().zip(rates) {
         if is_cancelled() {
             return Err(ended());
@@ -155,6 +157,15 @@ pub fn compile(
     };
     let (workers, divided) = place::place(&ports, limits, &mut streams, &stop, &wanted, &mut notes);
     let counted = counted || divided;
+    lanes::plan(&mut streams, &routers, &workers, stop.duration, &mut notes).map_err(
+        |(number, text)| {
+            let mut mistakes = ErrorCollector::of(profile);
+            let hint = "try a group of the router, fewer cores or receiving ports, or latency = \
+                        false";
+            mistakes.at(profile.streams[number].at, &text, hint);
+            mistakes.check().expect_err("there is one")
+        },
+    )?;
     let (stop, flows) = (profile.stop, flows.map(Arc::new));
     let key = signature::key_of(seed);
     let plan = Plan {
@@ -214,7 +225,7 @@ fn programs<'p>(
     warnings: &mut Warnings,
     mistakes: &mut ErrorCollector<'_>,
 ) -> Vec<(&'p Stream, Made)> {
-    let mut made = Vec::new();
+    let mut made = Vec::with_capacity(profile.streams.len());
     for (index, stream) in profile.streams.iter().enumerate() {
         if is_cancelled() || mistakes.is_full() {
             break;
@@ -595,8 +606,11 @@ fn program(
         vars.extend(of_hosts);
     }
     let routes = stream_routes::of_stream(stream, profile, routers, &frame, &vars)?;
-    let (routes, of_routes) = routes.unzip();
-    vars.extend(of_routes);
+    let routes = routes.map(|to| {
+        vars.push(to.var);
+        to.notes.into_iter().for_each(|note| warnings.add(note, stream));
+        to.routes
+    });
     if let Some(group) = stream.trex_group {
         mark(group, stream, &mut frame, &vars)?;
         let text = "its frames have a mark and no signature: loss is the number sent less the \
@@ -1082,6 +1096,7 @@ fn schedule(
         program: Arc::new(program),
         hosts: None,
         routes: None,
+        phases: Vec::new(),
         gap,
         law,
         pattern,

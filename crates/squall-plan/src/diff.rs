@@ -1,6 +1,9 @@
 //! Computes the changes that turn the plan of a current run into another plan.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use squall_flows::Load;
 
@@ -27,7 +30,10 @@ impl Plan {
     /// The changes from `self` to `new`. Streams with the same name, packet and variables continue
     /// at their new rate; others are removed and added.
     pub fn diff(&self, new: &Self) -> Vec<Change> {
-        let old_of = |s: &PlanStream| self.streams.iter().find(|old| old.name == s.name);
+        // By name, because a search for each of a hundred thousand streams would take minutes.
+        let old: HashMap<&str, &PlanStream> =
+            self.streams.iter().map(|old| (old.name.as_str(), old)).collect();
+        let old_of = |s: &PlanStream| old.get(s.name.as_str()).copied();
         let same = |s: &PlanStream| {
             old_of(s).is_some_and(|old| {
                 old.same_frames(s)
@@ -38,16 +44,26 @@ impl Plan {
         let mut kept: Vec<bool> = new.streams.iter().map(same).collect();
         // A stream whose follower is replaced would refer to the removed one, so it is replaced
         // too.
-        let breaks = |kept: &[bool], i: usize| {
-            kept[i] && new.streams[i].next.is_some_and(|n| !kept[n.stream])
-        };
-        while let Some(i) = (0..kept.len()).find(|&i| breaks(&kept, i)) {
-            kept[i] = false;
+        let mut before: HashMap<usize, Vec<usize>> = HashMap::new();
+        for (i, stream) in new.streams.iter().enumerate() {
+            stream.next.iter().for_each(|n| before.entry(n.stream).or_default().push(i));
         }
-        let stays = |old: &PlanStream| {
-            new.streams.iter().zip(&kept).any(|(s, kept)| *kept && s.name == old.name)
-        };
-        let gone = self.streams.iter().filter(|old| !stays(old));
+        let mut replaced: Vec<usize> = (0..kept.len()).filter(|&i| !kept[i]).collect();
+        while let Some(i) = replaced.pop() {
+            for &i in before.get(&i).into_iter().flatten() {
+                if std::mem::take(&mut kept[i]) {
+                    replaced.push(i);
+                }
+            }
+        }
+        let stay: HashSet<&str> = new
+            .streams
+            .iter()
+            .zip(&kept)
+            .filter(|(_, kept)| **kept)
+            .map(|(s, _)| s.name.as_str())
+            .collect();
+        let gone = self.streams.iter().filter(|old| !stay.contains(old.name.as_str()));
         let mut changes: Vec<Change> = gone.map(|old| Change::Remove(old.name.clone())).collect();
         for (s, kept) in new.streams.iter().zip(&kept) {
             if !kept {
@@ -90,7 +106,7 @@ impl Plan {
         match (&self.flows, &new.flows) {
             (None, None) => Ok(()),
             (Some(old), Some(new)) if old.sides == new.sides => old.load.can_become(&new.load),
-            _ => Err("ports or networks of flows".into()),
+            _ => Err("ports, networks or max_flows of flows".into()),
         }
     }
 
@@ -116,5 +132,107 @@ impl PlanStream {
             && self.waits == other.waits
             && self.self_start == other.self_start
             && unnumbered(self) == unnumbered(other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fmt::Write,
+        time::{Duration, Instant},
+    };
+
+    use squall_profile::{Format, Next, Profile};
+    use squall_units::Segmentation;
+
+    use super::*;
+    use crate::{Inputs, Options, PortLimits, compile, place, test_files::TestFiles};
+
+    fn plan(streams: &str) -> Plan {
+        let text = format!("[ports]\nA = \"loop:0\"\n{streams}");
+        let profile = Profile::parse(&text, "test.toml", Format::Toml).unwrap();
+        let limits = PortLimits {
+            max_frame: 1514,
+            mac: None,
+            speed_bps: None,
+            tx_queues: 2,
+            rx_queues: 0,
+            paired_queues: false,
+            node: None,
+            virtual_time: false,
+            segmentation: Segmentation::Engine,
+            elsewhere: false,
+        };
+        let options = Options { cores: Some(2), cpus: 2, ..Options::default() };
+        compile(&profile, &[limits], Inputs::of(&TestFiles(&[])), &options).unwrap()
+    }
+
+    /// Streams "0" to "n - 1", each followed by the one before it; the first of the chain is the
+    /// last of the list. The frames of stream "0" have `dst`.
+    fn chain(n: usize, dst: &str, rate: &str) -> Plan {
+        let mut text = String::new();
+        for i in 0..n {
+            let (dst, next) = match i {
+                0 => (dst, String::new()),
+                _ => ("10.0.0.1", format!("next = \"{}\"\n", i - 1)),
+            };
+            let start = if i + 1 == n { "" } else { "self_start = false\n" };
+            write!(
+                text,
+                "[[stream]]\nname = \"{i}\"\npacket = \"eth/ipv4(dst={dst})/udp\"\nrate = \
+                 \"{rate}\"\nmode = {{ burst = 2 }}\n{next}{start}"
+            )
+            .unwrap();
+        }
+        plan(&text)
+    }
+
+    #[test]
+    fn a_stream_whose_follower_is_replaced_is_replaced_too() {
+        let (old, new) = (chain(4, "10.0.0.1", "1 kpps"), chain(4, "10.0.0.2", "1 kpps"));
+        let names = |changes: &[Change]| -> (Vec<String>, Vec<String>) {
+            let removed = changes.iter().filter_map(|change| match change {
+                Change::Remove(name) => Some(name.clone()),
+                _ => None,
+            });
+            let added = changes.iter().filter_map(|change| match change {
+                Change::Add(stream, next) => Some(format!("{} {next:?}", stream.name)),
+                _ => None,
+            });
+            (removed.collect(), added.collect())
+        };
+        let (removed, added) = names(&old.diff(&new));
+        assert_eq!(removed, ["0", "1", "2", "3"]);
+        assert_eq!(added, ["0 None", "1 Some(\"0\")", "2 Some(\"1\")", "3 Some(\"2\")"]);
+        // The followers of a stream that stays stay, too.
+        let faster = old.diff(&chain(4, "10.0.0.1", "2 kpps"));
+        assert!(faster.iter().all(|change| matches!(change, Change::Rate(..))), "{faster:?}");
+        assert_eq!(faster.len(), 4);
+    }
+
+    /// A pass over all streams for each of them takes longer than making the plans.
+    #[test]
+    fn plans_of_many_streams_are_compared_in_linear_time() {
+        const MANY: usize = 50_000;
+        let begun = Instant::now();
+        let (old, new) = (chain(MANY, "10.0.0.1", "1 kpps"), chain(MANY, "10.0.0.2", "1 kpps"));
+        let planned = begun.elapsed();
+        assert_eq!(old.diff(&new).len(), 2 * MANY);
+        let compared = begun.elapsed() - planned;
+        assert!(compared < planned, "{compared:?}, and {planned:?} to plan both");
+    }
+
+    /// In quadratic time, this takes half a minute.
+    #[test]
+    fn a_long_chain_stays_on_one_worker_and_is_found_in_linear_time() {
+        const MANY: usize = 200_000;
+        let mut streams = vec![chain(1, "10.0.0.1", "1 kpps").streams.remove(0); MANY];
+        for (i, stream) in streams.iter_mut().enumerate().skip(1) {
+            stream.next = Some(Next { stream: i - 1, times: None });
+        }
+        let begun = Instant::now();
+        let (chains, linked) = place::chains(&streams);
+        assert!(chains.iter().all(|first| *first == 0) && linked.iter().all(|linked| *linked));
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     }
 }

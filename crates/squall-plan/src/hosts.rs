@@ -77,7 +77,7 @@ pub(crate) fn compile(
     profile.hosts.iter().enumerate().map(group).collect()
 }
 
-/// The number of the group that `of` names, from whose hosts another source sends.
+/// The number of the group that `of` names, between whose hosts attacks take place.
 ///
 /// # Errors
 /// As [`group_of_flows`], or its hosts have sessions of PPPoE.
@@ -88,7 +88,7 @@ pub(crate) fn shared_group(
     let number = group_of_flows(groups, (name, of))?;
     if groups[number].pppoe.is_some() {
         let text = format!("{:?}: hosts {name:?} have sessions of PPPoE", of.text);
-        let hint = "only flows use these; try another source of addresses";
+        let hint = "only flows and streams use these; try another source of addresses";
         return Err(Diagnostic::at(of.at, text, vec![hint.into()]));
     }
     Ok(number)

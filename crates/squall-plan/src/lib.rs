@@ -15,6 +15,7 @@ mod diff;
 pub mod explain;
 pub mod flows;
 mod hosts;
+mod lanes;
 mod place;
 mod rate;
 pub mod replays;
@@ -43,6 +44,7 @@ pub use compile::compile;
 pub use diff::Change;
 pub use flows::{FlowSide, LiveFlows, PlanFlows, PlannedLoad, PlannedPool, PlannedTemplate};
 pub use hosts::PlanHosts;
+pub use lanes::{LANE_OCTETS, LanePhase};
 pub use replays::PlanReplay;
 pub use routers::{ExpectedRoutes, PlanRouter, router_step};
 pub use source::SourceId;
@@ -154,6 +156,8 @@ pub struct Options {
     pub cores: Option<usize>,
     /// Number of CPUs of the machine, at least 1.
     pub cpus: usize,
+    /// The machine's memory in octets; 0: unknown. The default of `max_flows` depends on it.
+    pub memory: u64,
     /// CPUs to which workers may be pinned, the best ones first; `None`: the scheduler moves
     /// workers freely.
     pub pin: Option<Vec<Cpu>>,
@@ -237,6 +241,8 @@ pub struct PlanStream {
     pub hosts: Option<Arc<StreamHosts>>,
     /// The routes to which the frames go.
     pub routes: Option<Arc<StreamRoutes>>,
+    /// After its first frames: the further phases in which receivers count its routes.
+    pub phases: Vec<LanePhase>,
     pub late: Late,
     /// Mean frames per second on the wire while active; `None`: as fast as the port allows.
     pub asked_pps: Option<f64>,
@@ -362,6 +368,12 @@ impl Plan {
         let signed = self.streams.iter_mut().filter(|stream| stream.program.signature().is_some());
         signed.for_each(|stream| Arc::make_mut(&mut stream.program).set_key(key));
         Self { key, ..self }
+    }
+
+    /// Whether a template of the flows has TLS.
+    pub fn has_tls(&self) -> bool {
+        let mut loads = self.flows.iter().map(|flows| &flows.load);
+        loads.any(|load| load.templates.iter().any(|template| template.tls.is_some()))
     }
 
     /// Writes the secrets of all TLS sessions of flows to a file.

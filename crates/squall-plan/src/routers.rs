@@ -3,11 +3,12 @@
 use std::net::Ipv4Addr;
 
 use squall_profile::{
-    ErrorCollector, Profile, RouteOrigin, Router, RouterAction, RouterGroup, RouterStep, Routes,
+    ErrorCollector, IsisLevel, IsisNetwork, Profile, RouteOrigin, Router, RouterAction,
+    RouterDaemon, RouterGroup, RouterStep, Routes,
 };
 use squall_router::{
-    Bgp, Flap, GroupAttributes, GroupPart, Neighbor, Origin, Prefixes, RouteGroup, RouterOrder,
-    RouterSettings, Step,
+    Bgp, Copies, Daemon, Flap, GroupAttributes, GroupPart, Isis, Neighbor, Origin, Prefixes,
+    RouteGroup, RouterOrder, RouterSettings, Step,
 };
 use squall_units::{MacAddr, Nanos};
 
@@ -54,9 +55,10 @@ pub(crate) fn compile(
     let mut routers = Vec::new();
     let tables = RouteTables::new(profile, assets);
     for (number, router) in profile.routers.iter().enumerate() {
-        if limits[router.port].virtual_time {
+        if limits[router.port].virtual_time && router.daemon != RouterDaemon::Native {
             let what = format!("router {:?}: its daemon runs in real time", router.name);
-            mistakes.at(router.at, &what, "try a port without virtual time");
+            let hint = "try a port without virtual time, or daemon = \"native\" for BGP";
+            mistakes.at(router.at, &what, hint);
         }
         let configuration = match router.config.as_deref().map(|path| (path, assets.payload(path)))
         {
@@ -119,6 +121,12 @@ pub fn router_step(step: &RouterStep) -> Option<Step> {
         RouterAction::Refresh => RouterOrder::Refresh { neighbor },
         RouterAction::Silent => RouterOrder::Silent,
         RouterAction::Talk => RouterOrder::Talk,
+        RouterAction::Notify => RouterOrder::Notify {
+            neighbor,
+            code: step.code.unwrap_or(0) as u8,
+            subcode: step.subcode.unwrap_or(0) as u8,
+            data: step.data.clone(),
+        },
     };
     let RouterStep { at, duration, every, times, .. } = *step;
     Some(Step { at, order, duration, every, times })
@@ -143,7 +151,15 @@ fn settings(
         router.neighbors.iter().map(of).collect()
     };
     RouterSettings {
-        mac: router.mac.unwrap_or(MacAddr([2, 0x54, number, 0, 0, 1])),
+        daemon: match router.daemon {
+            RouterDaemon::Bird => Daemon::Bird,
+            RouterDaemon::Frr => Daemon::Frr,
+            RouterDaemon::Native => Daemon::Native(Copies {
+                count: narrow(router.count),
+                asn_step: narrow(router.asn_step),
+            }),
+        },
+        mac: router.mac.unwrap_or(MacAddr([2, 0x54, number.wrapping_add(1), 0, 0, 1])),
         ipv4: router.ipv4,
         ipv6: router.ipv6,
         router_id: router.router_id.or(own).unwrap_or(Ipv4Addr::new(
@@ -160,6 +176,16 @@ fn settings(
         }),
         ospf: router.ospf,
         ospf3: router.ospf3,
+        isis: router.isis.as_ref().map(|area| Isis {
+            area: area.clone(),
+            levels: match router.isis_level {
+                IsisLevel::One => [true, false],
+                IsisLevel::Two => [false, true],
+                IsisLevel::Both => [true, true],
+            },
+            metric: narrow(router.isis_metric),
+            point_to_point: router.isis_network == IsisNetwork::PointToPoint,
+        }),
         hello,
         dead: router.dead.unwrap_or(Nanos(4 * hello.0)),
         rip: router.rip,
@@ -215,6 +241,10 @@ fn groups(
         single: group.single,
     };
     let mut groups: Vec<_> = routes.into_iter().chain(router.group.iter().map(named)).collect();
+    // FRR has all routes from the kernel's table.
+    if router.daemon == RouterDaemon::Frr {
+        groups.iter_mut().for_each(|group| group.single = true);
+    }
     let is_only = groups.len() == 1;
     for step in router.step.iter().filter(|step| step.count.is_some()) {
         let is_named = |name: &str| step.group.as_deref().map_or(is_only, |group| group == name);
@@ -261,5 +291,30 @@ mod tests {
         );
         assert_eq!(found[0].attributes.communities, []);
         assert_eq!(found[1].attributes.communities, [(65001, 1)]);
+    }
+
+    #[test]
+    fn the_mac_address_has_the_number_of_the_router_from_1_on() {
+        let mac = |number| settings(number, &Router::default(), Vec::new(), None).mac;
+        assert_eq!(mac(0), MacAddr([2, 0x54, 1, 0, 0, 1]));
+        assert_eq!(mac(1), MacAddr([2, 0x54, 2, 0, 0, 1]));
+    }
+
+    #[test]
+    fn frr_has_single_routes_only_and_the_levels_of_its_area() {
+        let router = Router {
+            daemon: RouterDaemon::Frr,
+            isis: Some("49.0001".into()),
+            isis_level: IsisLevel::Two,
+            isis_metric: 20,
+            routes: vec![Routes::Random { is_ipv6: false, count: 1 }],
+            ..Router::default()
+        };
+        let groups = groups(&router, |_, _| Vec::new());
+        assert!(groups.iter().all(|group| group.single) && groups.len() == 1);
+        let settings = settings(0, &router, groups, None);
+        let (area, levels) = ("49.0001".into(), [false, true]);
+        let isis = Isis { area, levels, metric: 20, point_to_point: false };
+        assert_eq!((settings.daemon, settings.isis), (Daemon::Frr, Some(isis)));
     }
 }

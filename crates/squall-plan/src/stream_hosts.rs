@@ -10,7 +10,7 @@ use squall_wire::{Frame, Packet};
 
 use crate::{
     PortLimits,
-    hosts::{is_ipv6, shared_group},
+    hosts::{group_of_flows, is_ipv6},
 };
 
 /// Hosts from which a stream's frames come, and to which they go. Each frame has the next ones that
@@ -34,17 +34,23 @@ pub enum HostField {
     /// MAC address and IP address of the receiving host.
     DestinationMac,
     Destination,
+    /// MAC address of the access concentrator of the receiving host, for frames that leave as its
+    /// own.
+    Concentrator,
+    /// The session of PPPoE in which the frame is.
+    Session,
 }
 
 impl HostField {
     fn name(self, is_ipv6: bool) -> &'static str {
         match (self, is_ipv6) {
-            (Self::SourceMac, _) => "eth.src",
+            (Self::SourceMac | Self::Concentrator, _) => "eth.src",
             (Self::NextHop | Self::DestinationMac, _) => "eth.dst",
             (Self::Source, false) => "ipv4.src",
             (Self::Source, true) => "ipv6.src",
             (Self::Destination, false) => "ipv4.dst",
             (Self::Destination, true) => "ipv6.dst",
+            (Self::Session, _) => "pppoe.session",
         }
     }
 }
@@ -60,7 +66,7 @@ pub(crate) fn groups(
 ) -> Result<Option<StreamHosts>, Diagnostic> {
     let find = |named: &Option<Located>| {
         let named = named.as_ref().and_then(|of| Some((of.host_group()?, of)));
-        named.map(|named| shared_group(&profile.hosts, named)).transpose()
+        named.map(|named| group_of_flows(&profile.hosts, named)).transpose()
     };
     let (src, dst) = (find(&stream.src)?, find(&stream.dst)?);
     if let (Some(number), Some(named)) = (src, &stream.src)
@@ -75,6 +81,19 @@ pub(crate) fn groups(
         );
         let hint = format!("try port = {:?}", port(profile.hosts[number].port));
         return Err(Diagnostic::at(named.at, text, vec![hint]));
+    }
+    if let (Some(number), Some(named)) = (src, &stream.src)
+        && is_concentrator(&profile.hosts[number])
+    {
+        let name = &profile.hosts[number].name;
+        let text = format!(
+            "stream {:?}: src = {:?}: hosts {name:?} are an access concentrator, which has a \
+             session for each client",
+            stream.name, named.text
+        );
+        let hint = "try dst = \"host:CLIENTS\" without src: the frames are then those of their \
+                    concentrator";
+        return Err(Diagnostic::at(named.at, text, vec![hint.into()]));
     }
     let elsewhere = |port: usize| limits[port].elsewhere;
     if let (Some(number), Some(named)) = (dst, &stream.dst)
@@ -94,7 +113,31 @@ pub(crate) fn groups(
     Ok(any.then_some(StreamHosts { src, dst, fields: Vec::new() }))
 }
 
-/// The stream with the VLAN tag of the hosts that send it.
+fn is_concentrator(group: &HostGroup) -> bool {
+    group.pppoe.is_some() && group.serve.is_some()
+}
+
+/// Whether the frames are in sessions of PPPoE. The sessions are those of the sending hosts.
+/// Without these, frames to such hosts come from their access concentrator, unless the packet has
+/// the MAC address of a router.
+fn has_sessions(stream: &Stream, hosts: &StreamHosts, groups: &[HostGroup]) -> bool {
+    let of = hosts.src.or(hosts.dst.filter(|_| !sets_eth(stream, "dst")));
+    let in_session = |group: &HostGroup| group.pppoe.is_some() && !is_concentrator(group);
+    of.is_some_and(|number| in_session(&groups[number]))
+}
+
+/// Whether the packet sets a field of its Ethernet header.
+fn sets_eth(stream: &Stream, field: &str) -> bool {
+    match &stream.packet {
+        PacketSource::Layers(packet) => {
+            packet.layers.first().is_some_and(|layer| layer.sets_field(field))
+        }
+        PacketSource::Octets(_) | PacketSource::Capture { .. } => false,
+    }
+}
+
+/// The stream with the VLAN tag of the hosts that send it, and the headers of their sessions of
+/// PPPoE.
 ///
 /// # Errors
 /// The packet has another tag, or a field that the hosts set.
@@ -122,17 +165,32 @@ pub(crate) fn tagged<'s>(
             ));
         }
     }
-    let Some(vlan) = hosts.src.and_then(|number| groups[number].vlan) else {
-        return Ok(Cow::Borrowed(stream));
-    };
+    let in_session = has_sessions(stream, hosts, groups);
+    let session = packet.layers.iter().find(|layer| layer.header.name == "pppoe");
+    if in_session && session.is_some_and(|layer| layer.sets_field("session")) {
+        let text =
+            format!("stream {:?}: the packet sets pppoe.session, which hosts set", stream.name);
+        let hint = "try without it";
+        return Err(Diagnostic::at(stream.packet_at, text, vec![hint.into()]));
+    }
     let starts_with_eth = packet.layers.first().is_some_and(|layer| layer.header.name == "eth");
     let is_tagged = packet.layers.get(1).is_some_and(|layer| layer.header.name == "vlan");
-    if !starts_with_eth || is_tagged {
+    let vlan = hosts.src.and_then(|number| groups[number].vlan).filter(|_| !is_tagged);
+    let opens = in_session && session.is_none();
+    if !starts_with_eth || vlan.is_none() && !opens {
         return Ok(Cow::Borrowed(stream));
     }
-    let tag = Packet::parse(&format!("eth/vlan(id={vlan})")).expect("a tag with a valid id");
     let mut packet = packet.clone();
-    packet.layers.splice(1..1, tag.layers.into_iter().skip(1));
+    if let Some(vlan) = vlan {
+        let tag = Packet::parse(&format!("eth/vlan(id={vlan})")).expect("a tag with a valid id");
+        packet.layers.splice(1..1, tag.layers.into_iter().skip(1));
+    }
+    if opens {
+        let is_tag = |layer: &&squall_wire::Layer| layer.header.name == "vlan";
+        let tags = packet.layers.iter().skip(1).take_while(is_tag).count();
+        let session = Packet::parse("eth/pppoe/ppp").expect("the headers of a session");
+        packet.layers.splice(1 + tags..1 + tags, session.layers.into_iter().skip(1));
+    }
     Ok(Cow::Owned(Stream { packet: PacketSource::Layers(packet), ..stream.clone() }))
 }
 
@@ -163,13 +221,10 @@ pub(crate) fn fields(
             return problem(stream.packet_at, text, "try the packet without a VLAN tag");
         }
     }
-    let own_mac = match &stream.packet {
-        PacketSource::Layers(packet) => {
-            packet.layers.first().is_some_and(|layer| layer.sets_field("dst"))
-        }
-        PacketSource::Octets(_) | PacketSource::Capture { .. } => false,
-    };
-    let group_mac = group_mac(frame, hosts.dst.is_some());
+    let own_mac = sets_eth(stream, "dst");
+    let in_session = has_sessions(stream, hosts, groups);
+    // In a session, all frames go to its other end.
+    let group_mac = group_mac(frame, hosts.dst.is_some()).filter(|_| !in_session);
     if let Some(MacAddr(mac)) = group_mac.filter(|_| !own_mac) {
         frame.bytes[..6].copy_from_slice(&mac);
     }
@@ -177,10 +232,12 @@ pub(crate) fn fields(
     let (src, dst) = (hosts.src.is_some(), hosts.dst.is_some());
     let wanted = [
         (src, HostField::SourceMac),
+        (in_session && !src && !sets_eth(stream, "src"), HostField::Concentrator),
         (src, HostField::Source),
         (src && !own_mac, HostField::NextHop),
         (dst && !src && !own_mac, HostField::DestinationMac),
         (dst, HostField::Destination),
+        (in_session, HostField::Session),
     ];
     hosts.fields = wanted.into_iter().filter(|of| of.0).map(|of| of.1).collect();
     let mut specs = Vec::new();
@@ -193,7 +250,11 @@ pub(crate) fn fields(
                 frame.names(),
                 groups[number].name
             );
-            let hint = if is_ipv6 { "try eth/ipv6/udp" } else { "try eth/ipv4/udp" };
+            let hint = match (is_ipv6, in_session) {
+                (true, _) => "try eth/ipv6/udp",
+                (false, false) => "try eth/ipv4/udp",
+                (false, true) => "try eth/pppoe/ppp/ipv4/udp",
+            };
             return problem(stream.packet_at, text, hint);
         };
         let written =

@@ -211,6 +211,7 @@ fn routers(plan: &Plan) -> String {
     let columns = [
         ("ROUTER", Side::Left),
         ("PORT", Side::Left),
+        ("DAEMON", Side::Left),
         ("MAC", Side::Left),
         ("ADDRESSES", Side::Left),
         ("PROTOCOLS", Side::Left),
@@ -225,6 +226,10 @@ fn routers(plan: &Plan) -> String {
         vec![
             router.name.clone(),
             plan.ports[router.port].name.clone(),
+            match settings.daemon.native() {
+                Some(copies) if copies.count > 1 => format!("native x {}", copies.count),
+                _ => settings.daemon.name().to_owned(),
+            },
             settings.mac.to_string(),
             addresses.join(", "),
             settings.protocols().join(", "),
@@ -306,6 +311,18 @@ fn streams(profile: &Profile, plan: &Plan) -> String {
     if rest > 0 {
         text += &format!("... {} more, see --json\n", human::count(rest as u64));
     }
+    let octets = plan.lane_octets();
+    if octets > 0 {
+        let phases = plan.streams.iter().map(|stream| stream.phases.len()).max().unwrap_or(0);
+        text += &format!(
+            "\nconvergence of routes: {} of memory, {} of routers\n",
+            human::si(octets as f64, "B"),
+            match phases as u64 {
+                0 => "for no steps".to_owned(),
+                steps => format!("for {}", human::counted(steps, "step")),
+            }
+        );
+    }
     text += "\n";
     let value = profile.to_value();
     for (i, (stream, planned)) in shown().enumerate() {
@@ -318,8 +335,14 @@ fn streams(profile: &Profile, plan: &Plan) -> String {
 }
 
 fn flows(load: &PlannedLoad) -> String {
+    let room = format!(
+        "room for {} flows per worker and port, which would take {} (max_flows)\n",
+        human::count(load.max_flows.into()),
+        human::si(load.max_flows_octets as f64, "B")
+    );
     if let Some(played) = &load.conversations {
-        return conversations(played).into_iter().map(|line| printable(&line) + "\n").collect();
+        let lines = conversations(played).into_iter().map(|line| printable(&line) + "\n");
+        return lines.chain([room]).collect();
     }
     let columns = [
         ("TEMPLATE", Side::Left),
@@ -360,7 +383,7 @@ fn flows(load: &PlannedLoad) -> String {
         let (addresses, ports) = (human::count(pool.addresses), human::count(pool.ports));
         vec![pool.name.clone(), addresses, pool.first.clone(), ports, pool.order.to_owned()]
     };
-    text + "\n" + &table(&columns, &load.pools.iter().map(row).collect::<Vec<_>>())
+    text + "\n" + &table(&columns, &load.pools.iter().map(row).collect::<Vec<_>>()) + &room
 }
 
 /// Describes the dependencies between parts.

@@ -103,8 +103,9 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     } else {
         (framing.link.clone(), None)
     };
-    // Opens a socket now, to report a missing permission before the run starts.
-    packet_socket(address)?;
+    // Opens a socket now, to report a missing permission before the run starts. The first queue
+    // uses it, because the kernel takes 10 ms to close one (synchronize_net() in packet_release()).
+    let first_socket = Some(packet_socket(address)?);
     let facts = PortFacts {
         kind: "af_packet",
         address: address.to_string(),
@@ -138,6 +139,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         watched,
         framing,
         counters,
+        first_socket,
         fanout: None,
         workers: 1,
         filter: None,
@@ -373,6 +375,8 @@ struct PacketPort {
     watched: Option<PortLink>,
     framing: Framing,
     counters: Arc<PortCounters>,
+    /// The socket with which the port was opened, until a queue has it.
+    first_socket: Option<Socket>,
     /// Id of the receive queues' fanout group, once there is one.
     fanout: Option<u16>,
     /// Number of workers: queue i belongs to worker i and gets the frames of its flows.
@@ -393,7 +397,7 @@ impl Port for PacketPort {
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
         self.facts.check_tx(queue, max_frame)?;
-        let socket = packet_socket(&self.address)?;
+        let socket = self.socket(libc::SOCK_RAW)?;
         let link = self.watched.as_mut().expect("who sends has one interface").watch()?;
         if self.options.bypass {
             socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
@@ -415,8 +419,8 @@ impl Port for PacketPort {
                 u32::MAX,
             ),
         };
-        let socket = packet_socket_of(&self.address, kind)?;
-        let link = self.watched.as_mut().map(PortLink::watch).transpose()?;
+        let socket = self.socket(kind)?;
+        let link = self.watched.as_mut().map(PortLink::watch_receiving).transpose()?;
         let counters = self.counters.clone();
         let ring: Box<dyn ReceiveRing> = match self.options.frames {
             true => {
@@ -511,6 +515,14 @@ impl Port for PacketPort {
 }
 
 impl PacketPort {
+    /// A socket for a queue, which receives nothing yet.
+    fn socket(&mut self, kind: c_int) -> io::Result<Socket> {
+        match self.first_socket.take_if(|_| kind == libc::SOCK_RAW) {
+            Some(socket) => Ok(socket),
+            None => packet_socket_of(&self.address, kind),
+        }
+    }
+
     /// Every frame sent on a loopback interface also arrives there, so outgoing copies would be
     /// duplicates.
     fn ignores_outgoing(&self) -> bool {

@@ -31,11 +31,19 @@ impl ControlSocket {
         reply: fn(&str) -> Option<usize>,
         stopped: &dyn Fn() -> bool,
     ) -> io::Result<Self> {
-        let stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(WAIT))?;
-        let mut control = Self { stream, text: String::new(), reply };
+        let mut control = Self::without_greeting(path, reply)?;
         control.read(stopped)?;
         Ok(control)
+    }
+
+    /// Connects to the socket at `path` of a daemon that waits for the first request.
+    ///
+    /// # Errors
+    /// There is no socket, or nothing listens there.
+    pub fn without_greeting(path: &Path, reply: fn(&str) -> Option<usize>) -> io::Result<Self> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(WAIT))?;
+        Ok(Self { stream, text: String::new(), reply })
     }
 
     /// Sends a request, and returns its reply. `stopped` ends the wait for it.

@@ -16,7 +16,7 @@ mod nodes;
 
 use std::{
     ffi::OsStr,
-    fs,
+    fs::{self, File, TryLockError},
     io::{self, BufRead, BufReader, Write},
     os::unix::{
         fs::{DirBuilderExt, MetadataExt},
@@ -37,7 +37,7 @@ use squall_units::Cannot;
 use crate::{
     interface::set_gro,
     netlink::{Link, Netlink},
-    sys,
+    shared, sys,
 };
 
 /// The two interfaces of a lab, which are each other's peer.
@@ -328,12 +328,14 @@ impl Lab {
         if threads > 1 {
             return Err(LabError::Threads(threads));
         }
+        let claim = NameClaim::of(name)?;
         if let Ok(lab) = Self::find(name) {
+            claim.release();
             let why = format!("it is up already (process {})", lab.pid);
             let hint = format!("squall lab exec {name} -- COMMAND, or squall lab down {name}");
             return Err(LabError::Usage(cannot("start", name, why).with_hint(hint)));
         }
-        start_holder(content, &state_directory()?.join(file_name(name)))?;
+        start_holder(content, &state_directory()?.join(file_name(name)), claim)?;
         Self::find(name)
     }
 
@@ -456,6 +458,46 @@ impl Lab {
     }
 }
 
+/// The right to set up the lab of a name, which one process at a time has. It ends with
+/// [`NameClaim::release`], or with all processes that have it.
+struct NameClaim {
+    path: PathBuf,
+    /// Locked.
+    file: File,
+}
+
+impl NameClaim {
+    /// # Errors
+    /// Another process has it, or the file cannot be locked.
+    fn of(name: &str) -> Result<Self, LabError> {
+        let path = state_directory()?.join(format!("up-{name}"));
+        let failed = |error| io_error(format!("cannot lock {}", path.display()))(error);
+        loop {
+            let file = shared::own_file(&path).map_err(failed)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    let why = "another process is setting it up";
+                    let hint = format!("squall lab status {name}, or another name");
+                    return Err(LabError::Usage(cannot("start", name, why).with_hint(hint)));
+                }
+                Err(TryLockError::Error(error)) => return Err(failed(error)),
+            }
+            // The process that had it before may have removed the file since it was opened.
+            let own = file.metadata().map_err(failed)?.ino();
+            if fs::metadata(&path).is_ok_and(|found| found.ino() == own) {
+                return Ok(Self { path, file });
+            }
+        }
+    }
+
+    fn release(self) {
+        // In this order: once it is unlocked, the file may be another process's.
+        let _ = fs::remove_file(&self.path);
+        let _ = self.file.unlock();
+    }
+}
+
 /// Where a command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inside<'a> {
@@ -522,9 +564,9 @@ fn show_own_sysfs() {
 }
 
 /// Forks the process that holds the namespaces (the holder), and waits until the links exist. The
-/// holder writes `state` itself: its parent may be killed at any time, and a lab without a state
-/// file could never be taken down.
-fn start_holder(content: &Content<'_>, state: &Path) -> Result<(), LabError> {
+/// holder writes `state` and releases `claim` itself: its parent may be killed at any time, and a
+/// lab without a state file could never be taken down.
+fn start_holder(content: &Content<'_>, state: &Path, claim: NameClaim) -> Result<(), LabError> {
     let (reader, mut writer) = io::pipe().map_err(io_error("cannot make a pipe"))?;
     match sys::fork().map_err(io_error("cannot start a process"))? {
         0 => {
@@ -536,6 +578,7 @@ fn start_holder(content: &Content<'_>, state: &Path) -> Result<(), LabError> {
                 fs::write(state, text)
                     .map_err(io_error(format!("cannot write {}", state.display())))
             });
+            claim.release();
             let text = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
             // The zero octet ends the message. Closing the pipe would not: the device's process
             // inherits it and keeps it open.
@@ -568,7 +611,7 @@ fn set_up_lab(options: &LabOptions, device: Option<&Device>) -> Result<Option<u3
     enter_namespaces()?;
     disable_ipv6("all");
     let netlink = make_links(options, &SIDES.each_ref().map(|side| [side.tester, side.device]))?;
-    let pid = device.start()?;
+    let pid = device.with_mtu(options.mtu).start()?;
     bring_up_all(&netlink)?;
     Ok(Some(pid))
 }
@@ -647,5 +690,26 @@ fn start_time(pid: u32) -> Option<u64> {
     match fields.next()? {
         "Z" | "X" => None,
         _ => fields.nth(18)?.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_at_a_time_sets_up_the_lab_of_a_name() {
+        let name = format!("claim-{}", std::process::id());
+        let first = NameClaim::of(&name).unwrap();
+        let Err(refused) = NameClaim::of(&name) else { panic!("two have it") };
+        assert!(refused.to_string().contains("another process is setting it up"), "{refused}");
+        assert!(NameClaim::of(&format!("{name}-b")).map(NameClaim::release).is_ok());
+        let path = first.path.clone();
+        first.release();
+        assert!(!path.exists());
+        // That of a process that was killed.
+        drop(NameClaim::of(&name).unwrap());
+        assert!(path.exists());
+        NameClaim::of(&name).unwrap().release();
     }
 }

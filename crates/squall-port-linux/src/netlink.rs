@@ -124,6 +124,9 @@ const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 const IFLA_XDP_HW_PROG_ID: u16 = 7;
 
+// linux/rtnetlink.h
+const RTEXT_FILTER_SKIP_STATS: u32 = 8;
+
 const IFINFO_LEN: usize = 16;
 const RTMSG_LEN: usize = 12;
 const ATTRIBUTE_TYPE: u16 = 0x3fff;
@@ -145,6 +148,30 @@ impl Netlink {
         let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_ACK, index, 0, 0);
         self.exchange(request, |message| link = Link::parse(message))?;
         link.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
+    }
+
+    /// As [`Netlink::link`], for a hundred requests per second: without the IPv6 statistics, which
+    /// the kernel would sum up over all CPUs, and with one message as the answer.
+    pub fn link_state(&self, index: u32) -> io::Result<Link> {
+        let mut request = Request::new(libc::RTM_GETLINK, 0, index, 0, 0);
+        request.attribute(libc::IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
+        self.0.send(&request.finish())?;
+        let mut buffer = [0; 1 << 14];
+        let len = loop {
+            match self.0.recv(&mut buffer) {
+                // The answer must not stay for the next request.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                received => break received?,
+            }
+        };
+        let link = match split_message(&buffer[..len]) {
+            Some((kind, body, _)) if c_int::from(kind) == libc::NLMSG_ERROR => {
+                let code = body.first_chunk().map_or(-libc::EPROTO, |c| i32::from_ne_bytes(*c));
+                return Err(io::Error::from_raw_os_error(-code));
+            }
+            message => message.and_then(|(_, body, _)| Link::parse(body)),
+        };
+        link.ok_or_else(|| io::Error::from_raw_os_error(libc::EPROTO))
     }
 
     /// Makes two veth interfaces, which are each other's peer.
@@ -613,6 +640,22 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+
+    #[test]
+    fn the_state_of_a_link_is_that_of_the_link() {
+        let netlink = Netlink::open().unwrap();
+        // The loopback interface of every namespace has index 1.
+        for _ in 0..3 {
+            let (link, state) = (netlink.link(1).unwrap(), netlink.link_state(1).unwrap());
+            assert_eq!((&*state.name, state.flags, state.mtu), (&*link.name, link.flags, link.mtu));
+            assert_eq!(
+                (state.carrier, state.carrier_changes),
+                (link.carrier, link.carrier_changes)
+            );
+        }
+        let gone = netlink.link_state(i32::MAX as u32).unwrap_err();
+        assert_eq!(gone.raw_os_error(), Some(libc::ENODEV));
+    }
 
     #[test]
     fn the_user_of_a_connection_is_known_until_its_socket_is_closed() {

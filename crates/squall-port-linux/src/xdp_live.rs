@@ -14,7 +14,8 @@
 //! live only as long as their descriptors: a process that is killed leaves nothing.
 //!
 //! Options: `batch=N` (frames passed to the driver at once, instead of a number that suits the
-//! rate), `on_link_down=stop` (a link that goes down ends sending, instead of making it wait).
+//! rate, and of full batches if the program does not keep up with it), `on_link_down=stop` (a link
+//! that goes down ends sending, instead of making it wait).
 
 mod program;
 mod queue;
@@ -23,7 +24,7 @@ use std::{
     io,
     sync::{
         Arc, Mutex, Once, PoisonError,
-        atomic::{AtomicI32, AtomicU64, Ordering},
+        atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -240,10 +241,13 @@ impl LivePort {
             link: self.watched.watch()?,
             memory,
             thread: AtomicI32::new(0),
+            batch: AtomicU32::new(batch),
+            running_batch: AtomicU32::new(batch),
+            is_batch_fixed: self.batch != 0,
             alarm: Mutex::new(None),
             attended: AtomicU64::new(0),
         };
-        Ok(Call { program, _witnesses: witnesses, frame, batch, shared: Arc::new(shared) })
+        Ok(Call { program, _witnesses: witnesses, frame, shared: Arc::new(shared) })
     }
 }
 
@@ -252,7 +256,6 @@ struct Call {
     program: Program,
     _witnesses: Vec<(Program, Attached)>,
     frame: Vec<u8>,
-    batch: u32,
     shared: Arc<SharedCall>,
 }
 
@@ -263,6 +266,11 @@ struct SharedCall {
     memory: MappedArray,
     /// The thread that is in the system call; 0: none.
     thread: AtomicI32,
+    /// The batch of the next call, and that of the last one.
+    batch: AtomicU32,
+    running_batch: AtomicU32,
+    /// Whether the port's address sets the batch.
+    is_batch_fixed: bool,
     /// Ends the system call if it is not reset; exists while the thread is in the call.
     alarm: Mutex<Option<Alarm>>,
     /// Time at which the alarm was last reset.
@@ -276,7 +284,9 @@ impl Call {
         sys::unblock(SIGNAL);
         self.shared.set_alarm(Some(Alarm::new(SIGNAL, UNATTENDED)?));
         self.shared.thread.store(sys::thread_id(), Ordering::Release);
-        let run = LiveRun { frame: &self.frame, ingress: 0, repeat: REPEAT, batch: self.batch };
+        let batch = self.shared.batch.load(Ordering::Acquire);
+        self.shared.running_batch.store(batch, Ordering::Release);
+        let run = LiveRun { frame: &self.frame, ingress: 0, repeat: REPEAT, batch };
         let result = self.program.run_live(&run);
         self.shared.thread.store(0, Ordering::Release);
         self.shared.set_alarm(None);
@@ -326,6 +336,18 @@ impl Remote for SharedCall {
         if thread != 0 {
             sys::signal_thread(thread, SIGNAL);
         }
+    }
+
+    fn set_batch(&self, batch: u32) -> bool {
+        if self.is_batch_fixed {
+            return true;
+        }
+        self.batch.store(batch.clamp(1, MAX_BATCH), Ordering::Release);
+        let is_running = self.running_batch.load(Ordering::Acquire) == batch;
+        if !is_running {
+            self.interrupt();
+        }
+        is_running
     }
 
     fn keep_alive(&self) {

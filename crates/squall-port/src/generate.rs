@@ -51,6 +51,10 @@ pub trait Remote: Send + Sync {
     /// effect, so repeat it.
     fn interrupt(&self);
 
+    /// Passes up to `batch` frames to the driver together, in place of [`Generation::batch`]. The
+    /// program may have to run again for that, so repeat the call until it returns true.
+    fn set_batch(&self, batch: u32) -> bool;
+
     /// Call this many times per second. The program may use all CPU time of its group (a
     /// container's quota), so no other thread of the group runs before it leaves the kernel.
     /// Therefore, if this is not called for some time, [`Generator::run`] returns by itself; it can

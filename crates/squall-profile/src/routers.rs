@@ -45,6 +45,33 @@ impl Routes {
     }
 }
 
+/// The program that speaks the protocols of a router.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RouterDaemon {
+    #[default]
+    Bird,
+    Frr,
+    /// Squall's own speaker of BGP.
+    Native,
+}
+
+/// Levels of IS-IS that a router speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IsisLevel {
+    One,
+    Two,
+    #[default]
+    Both,
+}
+
+/// The link of a router to its neighbors of IS-IS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IsisNetwork {
+    #[default]
+    Broadcast,
+    PointToPoint,
+}
+
 /// `ORIGIN` of BGP's routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteOrigin {
@@ -68,6 +95,8 @@ pub enum RouterAction {
     /// The link drops all frames of the router, or no longer.
     Silent,
     Talk,
+    /// Sessions end with any NOTIFICATION.
+    Notify,
 }
 
 impl Router {
@@ -94,6 +123,7 @@ impl Router {
             }
             "ospf" => area(self.ospf),
             "ospf3" => area(self.ospf3),
+            "isis" => self.isis.as_ref().map(|area| json!(area)),
             "routes" => all(self.routes.iter().map(routes).collect()),
             _ => None,
         })
@@ -134,9 +164,15 @@ impl RouterStep {
     pub(crate) fn to_value(&self) -> Json {
         self.written(|key| match key {
             "neighbor" => self.neighbor.map(|address| json!(address.to_string())),
+            "data" => (!self.data.is_empty()).then(|| json!(hex(&self.data))),
             _ => None,
         })
     }
+}
+
+/// Octets as digits.
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
 }
 
 /// The neighbors, as a hint.

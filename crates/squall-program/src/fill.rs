@@ -18,7 +18,7 @@ use crate::{
 pub type Supplied = [[u128; BATCH]; COLUMNS];
 
 /// Number of columns.
-pub const COLUMNS: usize = 4;
+pub const COLUMNS: usize = 5;
 
 /// The sender's source of values that no index determines.
 pub trait Supply: fmt::Debug + Send {

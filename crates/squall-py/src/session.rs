@@ -65,7 +65,7 @@ impl Session {
             // Solving rules takes long, and its threads check for signals one at a time.
             let go_on = Mutex::new(go_on);
             let asked = |_, _| go_on.lock().is_ok_and(|mut go_on| go_on());
-            self.0.clone().resolve(&asked)?.open()?.start()
+            self.0.clone().resolve(&asked)?.open(&|| false)?.start()
         })?;
         Ok(Run(Mutex::new(Some(State { run, streams: names(&self.0.profile) }))))
     }

@@ -13,36 +13,73 @@ use squall_units::{MacAddr, Nanos};
 
 /// The hosts that `question` selects.
 pub fn page(running: &Running, question: &HostQuestion) -> HostPage {
-    let plan = running.plan();
-    let count = |group: &PlanHosts| group.settings.count as usize;
-    let all: usize = plan.hosts.iter().map(count).sum();
-    let total: usize = plan.hosts.iter().filter(|group| !group.elsewhere).map(count).sum();
-    let mut page = HostPage { total: total as u64, ..HostPage::default() };
-    let HostQuestion { filter, offset, limit } = question;
-    // Without a filter, the places of hosts are known. Hosts on ports of other nodes have places,
-    // too, but do not answer here.
-    let placed = filter.is_empty() && total == all;
-    let range = if placed {
-        page.matching = page.total;
-        (*offset).min(total)..offset.saturating_add(*limit).min(total)
-    } else {
-        0..all
-    };
-    hosts(running, range, |SeenHosts { start, hosts }| {
-        for (group, host) in &hosts {
-            if !placed {
-                if !matches(plan, *group, host, question) {
-                    continue;
+    let mut search = HostSearch::new(question.clone());
+    while !search.read(running) {}
+    search.into_page()
+}
+
+/// A search for the hosts of a page, in parts: a filter reads a million hosts in about a second, in
+/// which others may need the run.
+#[derive(Clone, Debug)]
+pub struct HostSearch {
+    question: HostQuestion,
+    page: HostPage,
+    /// The place of the next host among those of all groups.
+    next: usize,
+}
+
+/// Hosts in a part, which takes some milliseconds.
+const PART: usize = 8192;
+
+impl HostSearch {
+    /// A search that has read no host yet.
+    pub fn new(question: HostQuestion) -> Self {
+        Self { question, page: HostPage::default(), next: 0 }
+    }
+
+    /// Reads the next hosts, at most 8192. Returns whether all are read. Hosts may change between
+    /// two parts.
+    pub fn read(&mut self, running: &Running) -> bool {
+        let Self { question, page, next } = self;
+        let question = &*question;
+        let plan = running.plan();
+        let count = |group: &PlanHosts| group.settings.count as usize;
+        let all: usize = plan.hosts.iter().map(count).sum();
+        let total: usize = plan.hosts.iter().filter(|group| !group.elsewhere).map(count).sum();
+        page.total = total as u64;
+        let HostQuestion { filter, offset, limit } = question;
+        // Without a filter, the places of hosts are known. Hosts on ports of other nodes have
+        // places, too, but do not answer here.
+        let placed = filter.is_empty() && total == all;
+        let range = if placed {
+            page.matching = page.total;
+            (*offset).min(total)..offset.saturating_add(*limit).min(total)
+        } else {
+            0..all
+        };
+        let from = range.start.max(*next);
+        *next = from.saturating_add(PART).min(range.end);
+        hosts(running, from..*next, |SeenHosts { start, hosts }| {
+            for (group, host) in &hosts {
+                if !placed {
+                    if !matches(plan, *group, host, question) {
+                        continue;
+                    }
+                    page.matching += 1;
+                    if page.matching <= *offset as u64 || page.rows.len() == *limit {
+                        continue;
+                    }
                 }
-                page.matching += 1;
-                if page.matching <= *offset as u64 || page.rows.len() == *limit {
-                    continue;
-                }
+                page.rows.push(row(plan, *group, host, start));
             }
-            page.rows.push(row(plan, *group, host, start));
-        }
-    });
-    page
+        });
+        *next == range.end
+    }
+
+    /// The hosts that were found so far.
+    pub fn into_page(self) -> HostPage {
+        self.page
+    }
 }
 
 /// Host `number`, from 1, of the group with this name, with its last events; `None`: there is no

@@ -23,7 +23,7 @@ mod sources;
 mod streams;
 pub mod totals;
 
-use std::time::SystemTime;
+use std::{collections::BTreeMap, time::SystemTime};
 
 use squall_engine::{LinkChanges, PortPacing};
 use squall_measure::FlowSettings;
@@ -335,13 +335,13 @@ fn never_started<'a>(
     let waited = |(_, (s, r)): &(usize, (&PlanStream, &StreamReport))| {
         !s.self_start && r.tx_packets == 0 && s.division != StreamDivision::Elsewhere
     };
-    plan.streams.iter().zip(streams).enumerate().filter(waited).map(|(i, (s, _))| {
-        let before: Vec<_> = plan
-            .streams
-            .iter()
-            .filter(|b| b.next.is_some_and(|n| n.stream == i))
-            .map(|b| format!("{:?}", b.name))
-            .collect();
+    let mut named_by: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+    for stream in &plan.streams {
+        stream.next.iter().for_each(|n| named_by.entry(n.stream).or_default().push(&stream.name));
+    }
+    plan.streams.iter().zip(streams).enumerate().filter(waited).map(move |(i, (s, _))| {
+        let before = named_by.get(&i).into_iter().flatten();
+        let before: Vec<_> = before.map(|name| format!("{name:?}")).collect();
         format!(
             "stream {:?} never started: {}, which names it as next, did not end",
             s.name,

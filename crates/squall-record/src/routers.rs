@@ -7,11 +7,13 @@ use squall_plan::Plan;
 use squall_report::{
     render::human,
     report::routers::{
-        ExpectedRoutesReport, RouterGroupReport, RouterProtocolReport, RouterReport,
-        RouterStepReport,
+        ExpectedRoutesReport, RouterGroupReport, RouterMessagesReport, RouterProtocolReport,
+        RouterReport, RouterSessionsReport, RouterStepReport,
     },
 };
-use squall_router::{DaemonState, GroupCount, ProtocolState, RouteGroup, StepState};
+use squall_router::{
+    DaemonState, GroupCount, MessageCounts, ProtocolState, RouteGroup, SessionSums, StepState,
+};
 use squall_units::Nanos;
 
 /// Lateness of a step that is worth a note, seconds.
@@ -37,9 +39,9 @@ pub(crate) fn report(
             let other = &plan.routers[expect.router];
             let group = expect.group.as_deref();
             let counts = state(expect.router).map_or(&[][..], |state| &state.groups);
-            let announced = announced(&other.settings.groups, group, counts);
-            let protocols = state(link.router).map_or(&[][..], |state| &state.protocols);
-            compared((&other.name, group), announced, protocols)
+            let groups = &other.settings.groups;
+            let routes = [announced(groups, group, counts), announced(groups, group, &[])];
+            compared((&other.name, group), routes, state(link.router))
         });
         RouterReport { expected, ..one(plan, link, state(link.router), ended) }
     };
@@ -67,20 +69,30 @@ fn one(
         error: of.error.clone(),
         imported: of.imported,
         exported: of.exported,
+        acknowledged_after_s: of
+            .session
+            .and_then(|session| session.acknowledged_after)
+            .map(|after| after.as_secs_f64()),
+        sent: of.session.map(|session| messages(session.sent)),
+        received: of.session.map(|session| messages(session.received)),
     };
     let protocols = state
         .into_iter()
         .flat_map(|state| state.protocols.iter().map(move |of| protocol(of, state)));
     let failed = state.and_then(|state| state.failed.clone());
+    let daemon = router.settings.daemon;
+    let process = state.filter(|_| daemon.native().is_none());
     RouterReport {
         name: router.name.clone(),
         port: plan.ports[router.port].name.clone(),
-        daemon: "BIRD".into(),
+        daemon: daemon.name().into(),
+        count: daemon.native().map_or(1, |copies| copies.count.into()),
         routes: router.settings.routes(),
         sent: link.sent,
         received: link.received,
         dropped: link.dropped,
         protocols: protocols.collect(),
+        sessions: state.and_then(|state| state.sessions.as_ref()).map(sessions),
         downs: state.map_or(0, |state| state.downs),
         groups: state.into_iter().flat_map(|state| state.groups.iter().map(group)).collect(),
         steps: state
@@ -90,9 +102,30 @@ fn one(
         more_steps: state.map_or(0, |state| state.all_steps - state.steps.len() as u64),
         expected: None,
         failed: failed.or_else(|| link.error.clone()),
-        cpu_s: state.map_or(0.0, |state| state.cpu.as_secs_f64()),
-        memory: state.map_or(0, |state| state.memory),
+        cpu_s: process.map(|state| state.cpu.as_secs_f64()),
+        memory: process.map(|state| state.memory),
     }
+}
+
+fn sessions(of: &SessionSums) -> RouterSessionsReport {
+    let seconds = |time: Option<Nanos>| time.map(Nanos::as_secs_f64);
+    RouterSessionsReport {
+        sessions: of.sessions,
+        up: of.up,
+        ever_up: of.ever_up,
+        all_up_after_s: seconds(of.all_up_after),
+        acknowledged_after_s: seconds(of.acknowledged_after),
+        imported: of.imported,
+        exported: of.exported,
+        sent: messages(of.sent),
+        received: messages(of.received),
+        closed_windows: of.closed_windows,
+    }
+}
+
+fn messages(of: MessageCounts) -> RouterMessagesReport {
+    let MessageCounts { opens, updates, notifications, keepalives, refreshes } = of;
+    RouterMessagesReport { opens, updates, notifications, keepalives, refreshes }
 }
 
 /// Number of expected routes: the routes that the other router announces now, or would announce if
@@ -105,30 +138,39 @@ fn announced(groups: &[RouteGroup], group: Option<&str>, counts: &[GroupCount]) 
     all.saturating_sub(withdrawn)
 }
 
-/// Compares the expected routes with those learnt by the protocol with most of them: several
-/// protocols may learn the same ones.
+/// Compares the expected routes with those learnt: by prefix, if that is known, or by the number of
+/// the protocol with most of them, because several protocols, and several native routers, may learn
+/// the same ones. Prefixes are known of all routes: if some of those are withdrawn, numbers are
+/// compared. `routes`: the number that is announced now, and that of all.
 fn compared(
     (router, group): (&str, Option<&str>),
-    routes: u64,
-    protocols: &[ProtocolState],
+    [routes, all]: [u64; 2],
+    state: Option<&DaemonState>,
 ) -> ExpectedRoutesReport {
     let mut kinds = BTreeMap::<&str, u64>::new();
-    for protocol in protocols {
+    for protocol in state.iter().flat_map(|state| &state.protocols) {
         *kinds.entry(protocol.kind.as_str()).or_default() += protocol.imported;
     }
-    let learnt = kinds.into_values().max().unwrap_or(0);
+    let of_one = state.and_then(|state| state.sessions.as_ref()).map(|sums| sums.most_imported);
+    let by_prefix = state.and_then(|state| state.compared).filter(|_| routes == all);
+    let (learnt, extra) = match by_prefix {
+        Some(found) => found,
+        None => (of_one.or_else(|| kinds.into_values().max()).unwrap_or(0), 0),
+    };
     ExpectedRoutesReport {
         router: router.to_owned(),
         group: group.map(str::to_owned),
         routes,
         missing: routes.saturating_sub(learnt),
-        extra: learnt.saturating_sub(routes),
+        // Routes that are withdrawn are among the learnt ones, too, if the device keeps them.
+        extra: extra + learnt.saturating_sub(routes),
+        by_prefix: by_prefix.is_some(),
     }
 }
 
 fn group(count: &GroupCount) -> RouterGroupReport {
-    let GroupCount { name, routes, withdrawn, flaps } = count.clone();
-    RouterGroupReport { name, routes, withdrawn, flaps }
+    let GroupCount { name, routes, withdrawn, flaps, late_flaps } = count.clone();
+    RouterGroupReport { name, routes, withdrawn, flaps, late_flaps }
 }
 
 fn step(of: &StepState) -> RouterStepReport {
@@ -157,7 +199,7 @@ fn missed(state: &DaemonState, ended: Option<Nanos>) -> Option<RouterStepReport>
     Some(step(&StepState { due, begun, acknowledged: None, routes: 0, sent: None, error }))
 }
 
-/// A note for each router whose steps were late.
+/// Notes on each router whose steps or flaps were late, or whose learnt routes are incomplete.
 pub(crate) fn notes(plan: &Plan, daemons: &[(usize, DaemonState)]) -> Vec<String> {
     let late = |state: &DaemonState| {
         let steps = state.steps.iter().filter(|step| !step.due.is_live);
@@ -165,15 +207,44 @@ pub(crate) fn notes(plan: &Plan, daemons: &[(usize, DaemonState)]) -> Vec<String
         let late: Vec<f64> = by.filter(|by| *by > LATE_S).collect();
         (late.len(), late.into_iter().fold(0.0, f64::max))
     };
-    let note = |(number, state): &(usize, DaemonState)| {
+    let of = |(number, state): &(usize, DaemonState)| {
         let (steps, most) = late(state);
         let name = &plan.routers[*number].name;
-        (steps > 0).then(|| {
+        let of_steps = (steps > 0).then(|| {
             let steps = human::counted(steps as u64, "step");
             format!("router {name:?}: {steps} late, by up to {:.0} ms", most * 1e3)
-        })
+        });
+        of_steps.into_iter().chain(notes_on_flaps(name, state)).chain(note_on_learnt(name, state))
     };
-    daemons.iter().filter_map(note).collect()
+    daemons.iter().flat_map(of).collect()
+}
+
+/// Notes on flaps that were late or had to wait.
+fn notes_on_flaps(name: &str, state: &DaemonState) -> Vec<String> {
+    let late: u64 = state.groups.iter().map(|group| group.late_flaps).sum();
+    let late = (late > 0).then(|| {
+        let late = human::counted(late, "change");
+        format!("router {name:?}: {late} by flaps over 100 ms late")
+    });
+    let waited = (state.flaps_waited > Nanos::ZERO).then(|| {
+        let waited = human::seconds(state.flaps_waited.as_secs_f64());
+        format!(
+            "router {name:?}: routes did not flap for {waited}, until its daemon had all routes \
+             of a step"
+        )
+    });
+    late.into_iter().chain(waited).collect()
+}
+
+/// A note on routes that a native router has not kept.
+fn note_on_learnt(name: &str, state: &DaemonState) -> Option<String> {
+    let not_kept = state.sessions.as_ref()?.not_kept;
+    let count = human::counted(not_kept, "announcement");
+    let text = format!(
+        "router {name:?}: its learnt routes are incomplete: {count} came after the 10,000,000 that \
+         it keeps"
+    );
+    (not_kept > 0).then_some(text)
 }
 
 #[cfg(test)]
@@ -200,7 +271,7 @@ mod tests {
             name: name.into(),
             routes,
             withdrawn,
-            flaps: 0,
+            ..GroupCount::default()
         };
         let counts = [count("routes", 100, 7), count("edge", 20, 5)];
         assert_eq!(announced(&groups, Some("edge"), &counts), 15);
@@ -211,13 +282,49 @@ mod tests {
             imported,
             ..ProtocolState::default()
         };
-        let protocols = [protocol("BGP", 6), protocol("BGP", 5), protocol("OSPF", 9)];
-        let found = compared(("r2", Some("edge")), 15, &protocols);
+        let protocols = vec![protocol("BGP", 6), protocol("BGP", 5), protocol("OSPF", 9)];
+        let mut state = DaemonState { protocols, ..DaemonState::default() };
+        let found = compared(("r2", Some("edge")), [15, 20], Some(&state));
         assert_eq!((found.routes, found.missing, found.extra), (15, 4, 0));
         assert_eq!((found.router.as_str(), found.group.as_deref()), ("r2", Some("edge")));
-        let found = compared(("r2", None), 10, &protocols);
-        assert_eq!((found.missing, found.extra), (0, 1));
-        assert_eq!(compared(("r2", None), 10, &[]).missing, 10);
+        let found = compared(("r2", None), [10; 2], Some(&state));
+        assert_eq!((found.missing, found.extra, found.by_prefix), (0, 1, false));
+        assert_eq!(compared(("r2", None), [10; 2], None).missing, 10);
+        // Native routers all learn the same routes.
+        let sums = SessionSums { imported: 30, most_imported: 8, ..SessionSums::default() };
+        state.sessions = Some(sums);
+        assert_eq!(compared(("r2", None), [10; 2], Some(&state)).missing, 2);
+        // The prefixes are compared at the end of the run.
+        state.compared = Some((7, 2));
+        let found = compared(("r2", None), [10; 2], Some(&state));
+        assert_eq!((found.missing, found.extra, found.by_prefix), (3, 2, true));
+        // The learnt prefixes may be withdrawn ones.
+        let found = compared(("r2", None), [9, 10], Some(&state));
+        assert_eq!((found.missing, found.extra, found.by_prefix), (1, 0, false));
+    }
+
+    #[test]
+    fn flaps_that_were_late_or_had_to_wait_are_notes() {
+        let group = |late_flaps| GroupCount { late_flaps, ..GroupCount::default() };
+        let state = DaemonState {
+            groups: vec![group(0), group(1_200)],
+            flaps_waited: Nanos(1_500_000_000),
+            ..DaemonState::default()
+        };
+        let notes = notes_on_flaps("r1", &state);
+        assert_eq!(notes[0], "router \"r1\": 1,200 changes by flaps over 100 ms late");
+        assert!(notes[1].contains("did not flap for 1.50 s"), "{notes:?}");
+        assert_eq!(notes_on_flaps("r1", &DaemonState::default()), [""; 0]);
+    }
+
+    #[test]
+    fn learnt_routes_that_are_not_kept_are_a_note() {
+        let sums = SessionSums { not_kept: 1_200, ..SessionSums::default() };
+        let mut state = DaemonState { sessions: Some(sums), ..DaemonState::default() };
+        let note = note_on_learnt("r1", &state);
+        assert!(note.is_some_and(|note| note.contains("incomplete: 1,200 announcements came")));
+        state.sessions = Some(SessionSums::default());
+        assert_eq!(note_on_learnt("r1", &state), None);
     }
 
     #[test]

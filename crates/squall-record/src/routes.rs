@@ -5,11 +5,11 @@ use std::{
     io::{self, Write},
 };
 
-use squall_measure::Lane;
-use squall_plan::{Plan, PlanStream, StreamDivision, StreamRoutes};
+use squall_measure::{Lane, Lanes};
+use squall_plan::{LanePhase, Plan, PlanStream, StreamDivision, StreamRoutes};
 use squall_program::GapLaw;
 use squall_report::report::routes::{
-    RoutePort, RouteReport, RouteTimes, RoutesReport, WORST_ROUTES,
+    RoutePort, RouteReport, RouteStepReport, RouteTimes, RoutesReport, WORST_ROUTES,
 };
 use squall_router::Prefix;
 
@@ -22,6 +22,7 @@ pub(crate) struct StreamLanes<'a> {
     rows: Vec<Row>,
     /// `None`: the rate was not constant, so numbers give no times.
     clock: Option<LaneClock>,
+    steps: Vec<RouteStepReport>,
 }
 
 /// The departures of a stream with a constant rate.
@@ -70,17 +71,32 @@ impl Record<'_> {
             return None;
         }
         // A stream that was added during the run has no lanes.
-        let lanes = seen.iter().map(|(port, seen)| Some((*port, seen.lanes.as_deref()?.lanes())));
-        let lanes: Vec<(usize, &[Lane])> = lanes.collect::<Option<_>>()?;
-        let ports = by_port(&lanes, routes.len() as usize);
+        let lanes = seen.iter().map(|(port, seen)| Some((*port, seen.lanes.as_deref()?)));
+        let lanes: Vec<(usize, &Lanes)> = lanes.collect::<Option<_>>()?;
+        let all = lanes.iter().flat_map(|(port, of)| of.phases().map(move |of| (*port, of)));
+        let ports = by_port(all, routes.len() as usize);
         let numbers = self.numbers(i, stream, &ports);
         let all = routes.prefixes().enumerate();
         let rows = all.map(|(route, prefix)| {
             let parts = ports.iter().map(|(port, lanes)| (*port, lanes[route]));
             let parts: Vec<_> = parts.filter(|(_, lane)| lane.received > 0).collect();
-            row(prefix, &parts, (route as u64, routes.len()), numbers)
+            row(prefix, &parts, None, (route as u64, routes.len()), numbers)
         });
-        Some(StreamLanes { routes, rows: rows.collect(), clock: self.clock(i, stream) })
+        let (rows, clock) = (rows.collect(), self.clock(i, stream));
+        // Without times, no frame is known to be that of a step.
+        let steps = clock.map(|clock| {
+            let begun = stream.phases.iter().map(|phase| self.begun(phase)).collect::<Vec<_>>();
+            steps(routes, &lanes, (&stream.phases, &begun), numbers, clock)
+        });
+        Some(StreamLanes { routes, rows, clock, steps: steps.unwrap_or_default() })
+    }
+
+    /// When the first of the steps of a phase was begun, seconds after the start of the run;
+    /// `None`: the routers are on other nodes.
+    fn begun(&self, phase: &LanePhase) -> Option<f64> {
+        let steps = self.daemons.iter().flat_map(|(_, state)| &state.steps);
+        let of_phase = steps.filter(|step| !step.due.is_live && step.due.at == phase.at);
+        of_phase.map(|step| step.begun.as_secs_f64()).reduce(f64::min)
     }
 
     /// The numbers of the frames that were sent: the first one, and the one after the last.
@@ -180,20 +196,64 @@ fn field(text: &str) -> String {
 }
 
 /// The lanes of each port, whose queues share its frames.
-fn by_port(lanes: &[(usize, &[Lane])], routes: usize) -> BTreeMap<usize, Vec<Lane>> {
+fn by_port<'a>(
+    lanes: impl IntoIterator<Item = (usize, &'a [Lane])>,
+    routes: usize,
+) -> BTreeMap<usize, Vec<Lane>> {
     let mut ports = BTreeMap::new();
     for (port, lanes) in lanes {
-        let all = ports.entry(*port).or_insert_with(|| vec![Lane::default(); routes]);
-        all.iter_mut().zip(*lanes).for_each(|(all, lane)| *all = all.with(*lane));
+        let all = ports.entry(port).or_insert_with(|| vec![Lane::default(); routes]);
+        all.iter_mut().zip(lanes).for_each(|(all, lane)| *all = all.with(*lane));
     }
     ports
 }
 
-/// Route `route` of `routes`. `parts` are its lanes at the ports that received it, and `first..end`
-/// the numbers of the stream's frames.
+/// The results of each step, from the lanes of its phase. `numbers` are those of the stream's
+/// frames: the first one, and the one after the last.
+fn steps(
+    routes: &StreamRoutes,
+    lanes: &[(usize, &Lanes)],
+    (phases, begun): (&[LanePhase], &[Option<f64>]),
+    (first, end): (u64, u64),
+    clock: LaneClock,
+) -> Vec<RouteStepReport> {
+    // The last frame of each route that arrived in the phases so far: its port, and its number in
+    // the lane.
+    let mut before: Vec<Option<(usize, u64)>> = vec![None; routes.len() as usize];
+    let end = end.max(first);
+    let begins = phases.iter().map(|phase| phase.frame.clamp(first, end));
+    let begins: Vec<u64> = [first].into_iter().chain(begins).chain([end]).collect();
+    let mut found = Vec::new();
+    for (number, frames) in begins.windows(2).enumerate() {
+        let in_phase =
+            lanes.iter().filter_map(|(port, of)| Some((*port, of.phases().nth(number)?)));
+        let ports = by_port(in_phase, before.len());
+        let mut rows = Vec::new();
+        for (route, prefix) in routes.prefixes().enumerate() {
+            let parts = ports.iter().map(|(port, lanes)| (*port, lanes[route]));
+            let parts: Vec<_> = parts.filter(|(_, lane)| lane.received > 0).collect();
+            let place = (route as u64, routes.len());
+            rows.push(row(prefix, &parts, before[route], place, (frames[0], frames[1])));
+            let latest = parts.iter().rev().max_by_key(|(_, lane)| lane.last);
+            before[route] = latest.map(|(port, lane)| (*port, lane.last)).or(before[route]);
+        }
+        // The frames before the first step belong to none.
+        let Some(step) = number.checked_sub(1) else { continue };
+        if frames[0] < frames[1] {
+            let of = StreamLanes { routes, rows, clock: Some(clock), steps: Vec::new() };
+            found.push(of.step(&phases[step], begun[step]));
+        }
+    }
+    found
+}
+
+/// Route `route` of `routes`. `parts` are its lanes at the ports that received it, `earlier` the
+/// port and the number of its last frame that arrived before these, and `first..end` the numbers of
+/// the stream's frames.
 fn row(
     prefix: Prefix,
     parts: &[(usize, Lane)],
+    earlier: Option<(usize, u64)>,
     (route, routes): (u64, u64),
     (first, end): (u64, u64),
 ) -> Row {
@@ -214,9 +274,13 @@ fn row(
     // change.
     let latest = parts.iter().rev().max_by_key(|(_, lane)| lane.last);
     let ports = earliest.zip(latest).map(|(earliest, latest)| (earliest.0, latest.0));
-    let change = earliest.zip(latest).and_then(|((old, left), (new, came))| {
-        let numbers = came.first.checked_sub(left.last).filter(|numbers| *numbers > 0)?;
-        (old != new).then_some((numbers, came.first * routes + route))
+    let old = earlier.or(earliest.map(|(port, lane)| (*port, lane.last))).map(|(port, last)| {
+        let later = parts.iter().find(|(of, _)| *of == port);
+        (port, later.map_or(last, |(_, lane)| lane.last))
+    });
+    let change = old.zip(latest).and_then(|((old, left), (new, came))| {
+        let numbers = came.first.checked_sub(left).filter(|numbers| *numbers > 0)?;
+        (old != *new).then_some((numbers, came.first * routes + route))
     });
     let up = all.received > 0 && all.last + 1 >= before(end);
     Row { prefix, sent, lost: sent.saturating_sub(received), ports, change, up }
@@ -236,6 +300,32 @@ impl StreamLanes<'_> {
     fn changed_at(&self, row: &Row) -> Option<f64> {
         let LaneClock { gap, first, begin, .. } = self.clock?;
         Some(begin + row.change?.1.saturating_sub(first) as f64 * gap)
+    }
+
+    /// The results of a step that was begun at `begun`, in seconds.
+    fn step(&self, phase: &LanePhase, begun: Option<f64>) -> RouteStepReport {
+        let count = |of: fn(&Row) -> bool| self.rows.iter().filter(|row| of(row)).count() as u64;
+        let times = |of: &dyn Fn(&Row) -> Option<f64>| {
+            RouteTimes::of(self.rows.iter().filter_map(of).collect())
+        };
+        let due = phase.at.as_secs_f64();
+        let since = |row: &Row| Some((self.changed_at(row)? - begun.unwrap_or(due)).max(0.0));
+        let lost: u64 = self.rows.iter().map(|row| row.lost).sum();
+        RouteStepReport {
+            steps: phase.steps.clone(),
+            due_s: due,
+            begun_s: begun,
+            lossy: count(|row| row.lost > 0),
+            down: count(|row| !row.up && row.sent > 0),
+            sent: self.rows.iter().map(|row| row.sent).sum(),
+            lost,
+            loss_of_connectivity: times(&|row| self.loss_of_connectivity(row)),
+            loss_derived_s: self
+                .clock
+                .map(|clock| lost as f64 * clock.period / self.rows.len() as f64),
+            convergence: times(&|row| self.convergence(row)),
+            since_step: times(&since),
+        }
     }
 
     pub fn report(&self, plan: &Plan) -> RoutesReport {
@@ -269,6 +359,7 @@ impl StreamLanes<'_> {
             loss_of_connectivity: times(&|row| self.loss_of_connectivity(row)),
             loss_derived_s: period.map(|period| lost as f64 * period / rows.len() as f64),
             convergence: times(&|row| self.convergence(row)),
+            steps: self.steps.clone(),
             ports: ports
                 .map(|(port, (first, last))| RoutePort { port: name(port), first, last })
                 .collect(),
@@ -292,6 +383,9 @@ impl StreamLanes<'_> {
 
 #[cfg(test)]
 mod tests {
+    use squall_router::{Prefixes, RouteRange};
+    use squall_units::Nanos;
+
     use super::*;
 
     fn lane(received: u64, first: u64, last: u64) -> Lane {
@@ -301,7 +395,62 @@ mod tests {
     /// Route 1 of 4, of a stream whose frames 8 to 47 were sent: 2 to 11 in the lane.
     fn of(parts: &[(usize, Lane)]) -> Row {
         let prefix = Prefix::parse("198.51.100.0/24").expect("a prefix");
-        row(prefix, parts, (1, 4), (8, 48))
+        row(prefix, parts, None, (1, 4), (8, 48))
+    }
+
+    #[test]
+    fn the_plan_knows_the_size_of_a_lane() {
+        assert_eq!(size_of::<Lane>() as u64, squall_plan::LANE_OCTETS);
+    }
+
+    #[test]
+    fn each_step_has_the_losses_and_changes_of_its_phase() {
+        // Two routes, a frame each 10 ms for each: route 0 has the even numbers of 0..400. Phases
+        // begin with frames 100, 200 and 300.
+        let begins: std::sync::Arc<[u64]> = [100, 200, 300].into();
+        let [mut old, mut new] =
+            [0, 1].map(|_: u32| squall_measure::Lanes::new(2, 0, begins.clone()));
+        for k in 0..400u32 {
+            match (k % 2, k / 2) {
+                // Route 0 loses 5 frames at the first step, and goes to the other port; it is back
+                // at the third one without loss.
+                (0, 50..55) => {}
+                (0, 55..150) => new.observe_run(k, 1),
+                // Route 1 loses all frames from the second step on.
+                (1, 100..) => {}
+                _ => old.observe_run(k, 1),
+            }
+        }
+        let prefixes = RouteRange { first: [10, 0, 0, 0].into(), length: 24, count: 2 };
+        let routes = StreamRoutes::new("r1".into(), None, vec![Prefixes::Range(prefixes)]);
+        let phase = |at: u64, frame| LanePhase {
+            at: Nanos(at * 1_000_000),
+            steps: format!("r1: step at {at}"),
+            frame,
+        };
+        let phases = [phase(500, 100), phase(1_000, 200), phase(1_500, 300)];
+        let clock = LaneClock { period: 0.01, gap: 0.005, first: 0, begin: 0.0 };
+        let begun = [Some(0.502), None, Some(1.5)];
+        let lanes = [(3, &old), (7, &new)];
+        let found = steps(&routes, &lanes, (&phases, &begun), (0, 400), clock);
+        let near = |found: Option<RouteTimes>, routes: u64, seconds: f64| {
+            let times = found.expect("times");
+            assert_eq!(times.routes, routes);
+            assert!((times.full_s - seconds).abs() < 1e-9, "{times:?}");
+        };
+        assert_eq!(found.len(), 3);
+        assert_eq!((&*found[0].steps, found[0].due_s), ("r1: step at 500", 0.5));
+        assert_eq!((found[0].sent, found[0].lost, found[0].lossy, found[0].down), (100, 5, 1, 0));
+        near(found[0].loss_of_connectivity, 1, 0.05);
+        // From frame 49 of the lane at the old port to frame 55; that leaves at 550 ms.
+        near(found[0].convergence, 1, 0.06);
+        near(found[0].since_step, 1, 0.048);
+        assert_eq!((found[1].lost, found[1].lossy, found[1].down), (50, 1, 1));
+        assert_eq!((found[1].convergence, found[1].begun_s), (None, None));
+        // Route 1 is still down; route 0 changes its port between two frames.
+        assert_eq!((found[2].lost, found[2].down), (50, 1));
+        near(found[2].convergence, 1, 0.01);
+        near(found[2].since_step, 1, 0.0);
     }
 
     #[test]
@@ -326,6 +475,7 @@ mod tests {
             routes: &StreamRoutes::default(),
             rows: vec![changed],
             clock: Some(LaneClock { period: 0.04, gap: 0.01, first: 8, begin: 2.0 }),
+            steps: Vec::new(),
         };
         let near = |found: Option<f64>, expected: f64| {
             assert!(found.is_some_and(|found| (found - expected).abs() < 1e-9), "{found:?}");
@@ -348,7 +498,7 @@ mod tests {
     #[test]
     fn queues_of_a_port_share_its_frames() {
         let (one, other) = ([lane(2, 0, 3), lane(1, 5, 5)], [lane(2, 1, 2), Lane::default()]);
-        let ports = by_port(&[(7, &one), (7, &other)], 2);
+        let ports = by_port([(7, &one[..]), (7, &other[..])], 2);
         assert_eq!(ports[&7], [lane(4, 0, 3), lane(1, 5, 5)]);
     }
 

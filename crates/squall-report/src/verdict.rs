@@ -243,16 +243,18 @@ fn judge_router(router: &RouterReport, stopped: bool, verdict: &mut Verdict) {
         verdict.add_reason(ReasonCode::NotDone, text, "");
     }
     // Each reply has the memory, also that of a daemon without protocols.
-    if protocols.is_empty() && router.memory == 0 && !stopped {
+    let is_native = router.sessions.is_some();
+    if protocols.is_empty() && router.memory.unwrap_or(0) == 0 && !is_native && !stopped {
         let text = format!("router {name:?}: {daemon} never reported its states");
         // The path of a socket has at most 107 octets (unix(7)).
         verdict.add_reason(ReasonCode::NotDone, text, "a longer run, or a shorter TMPDIR");
     }
-    let sessions =
-        || protocols.iter().filter(|protocol| ["BGP", "OSPF"].contains(&&*protocol.kind));
-    let none_up = sessions().all(|protocol| protocol.up_after_s.is_none());
+    let sessions = || protocols.iter().filter(|of| ["BGP", "OSPF", "IS-IS"].contains(&&*of.kind));
+    // A native router with many sessions lists only those that are not up.
+    let others_up = router.sessions.as_ref().is_some_and(|sums| sums.up.max(sums.ever_up) > 0);
+    let none_up = !others_up && sessions().all(|protocol| protocol.up_after_s.is_none());
     if none_up && sessions().count() > 0 && !stopped {
-        let states = sessions().map(|one| format!("{} is {}", one.name, one.state));
+        let states = sessions().map(|one| format!("{} is {}", one.name, one.state)).take(10);
         let states = states.collect::<Vec<_>>().join(", ");
         let text = format!("router {name:?}: no session came up: {states}");
         let hint = "a longer run, and check the addresses and autonomous systems of both ends";
@@ -273,7 +275,8 @@ fn judge_link(link: &LinkReport, verdict: &mut Verdict) {
             "accept_full",
             ReasonCode::ReceiverBound,
             "attempts of clients to open a flow found the table of flows full",
-            "a smaller load, flows that end sooner, or a shorter time_wait or udp_idle",
+            "a higher max_flows in [flows] (--max-flows), a smaller load, flows that end sooner, or \
+             a shorter time_wait or udp_idle",
         ),
         (
             "too_long",
@@ -546,7 +549,10 @@ fn not_begun_hint(reason: &str) -> Option<&'static str> {
              use)"
         }
         "limit" => "a higher active_limit (as many flows are open as it allows)",
-        "full" => "a smaller load, or flows that end sooner (the table of flows is full)",
+        "full" => {
+            "a higher max_flows in [flows] (--max-flows), a smaller load, or flows that end sooner \
+             (the table of flows is full)"
+        }
         "disabled" => "clients that are enabled (too many in a row begin no flow)",
         NO_HOST => {
             "a later start, or check the hosts' server and gateway (no host has an address and the \
@@ -813,6 +819,8 @@ mod tests {
         let done = EndedBy::Done;
         assert_eq!(of(vec![protocol("BGP", Some(1.0))], None, done), None);
         assert_eq!(of(vec![protocol("RIP", None)], None, done), None);
+        let isis = of(vec![protocol("IS-IS", None)], None, done);
+        assert_eq!(isis.as_deref(), Some("router \"r1\": no session came up: one is Active"));
         let none = of(vec![protocol("BGP", None), protocol("OSPF", None)], None, done);
         assert_eq!(
             none.as_deref(),
@@ -833,13 +841,26 @@ mod tests {
             ..Default::default()
         };
         let failing =
-            RouterReport { memory: 1 << 20, steps: vec![failing], ..RouterReport::default() };
+            RouterReport { memory: Some(1 << 20), steps: vec![failing], ..RouterReport::default() };
         assert_eq!(
             judged(failing, EndedBy::Running).as_deref(),
             Some("router \"r1\": restart at 2.0 s failed: no reply")
         );
-        let without = RouterReport { memory: 1 << 20, ..RouterReport::default() };
+        let without = RouterReport { memory: Some(1 << 20), ..RouterReport::default() };
         assert_eq!(judged(without, done), None);
+        // All sessions of a native router are up, so none is listed.
+        let native = RouterReport { sessions: Some(Default::default()), ..RouterReport::default() };
+        assert_eq!(judged(native, done), None);
+        let mut sums = crate::report::routers::RouterSessionsReport::default();
+        for (up, ever_up) in [(0, 0), (1, 1), (0, 1)] {
+            (sums.up, sums.ever_up) = (up, ever_up);
+            let native = RouterReport {
+                protocols: vec![protocol("BGP", None)],
+                sessions: Some(sums.clone()),
+                ..RouterReport::default()
+            };
+            assert_eq!(judged(native, done).is_none(), ever_up > 0);
+        }
     }
 
     #[test]

@@ -197,11 +197,11 @@ fn attributes(attributes: &GroupAttributes, asn: u32, is_ipv4: bool) -> String {
     text
 }
 
-fn seconds(time: Nanos) -> u64 {
+pub(crate) fn seconds(time: Nanos) -> u64 {
     (time.0 / Nanos::SECOND.0).max(1)
 }
 
-fn milliseconds(time: Nanos) -> u64 {
+pub(crate) fn milliseconds(time: Nanos) -> u64 {
     (time.0 / 1_000_000).max(1)
 }
 

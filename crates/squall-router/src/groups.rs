@@ -50,6 +50,24 @@ impl Prefix {
         width == its && (own ^ others) & !low_bits(hosts) == 0
     }
 
+    /// Whether `address` is in it.
+    pub fn contains(self, address: IpAddr) -> bool {
+        let length = if address.is_ipv6() { 128 } else { 32 };
+        self.overlaps(Self { address, length })
+    }
+
+    /// The first address after those of `part`, a longer prefix in this one. `None`: this prefix
+    /// has no further host.
+    pub fn host_after(self, part: Self) -> Option<IpAddr> {
+        let ((bits, width), (of_part, _)) = (self.bits(), part.bits());
+        let hosts = |length: u8| width - u32::from(length).min(width);
+        let after = (of_part | low_bits(hosts(part.length))).checked_add(1)?;
+        let own = hosts(self.length);
+        // IPv4's last address is that of broadcasts.
+        let last = (bits | low_bits(own)) - u128::from(own > 1 && width == 32);
+        (after <= last).then(|| address(after, width))
+    }
+
     /// The address as a number, and the bits of an address.
     fn bits(self) -> (u128, u32) {
         match self.address {
@@ -222,6 +240,24 @@ mod tests {
         assert!(overlap("10.0.0.0/8", "10.1.0.0/16") && overlap("10.1.0.0/16", "10.0.0.0/8"));
         assert!(overlap("::/0", "2001:db8::/32") && !overlap("0.0.0.0/0", "::/0"));
         assert!(!overlap("10.0.0.0/16", "10.1.0.0/16"));
+    }
+
+    #[test]
+    fn a_part_of_a_prefix_is_followed_by_its_next_host() {
+        let after = |one: &str, part: &str| {
+            let of = |text| Prefix::parse(text).expect("a prefix");
+            assert!(of(one).contains(of(part).address));
+            of(one).host_after(of(part)).map(|address| address.to_string())
+        };
+        assert_eq!(after("10.0.0.0/24", "10.0.0.0/25").as_deref(), Some("10.0.0.128"));
+        assert_eq!(after("10.0.0.0/24", "10.0.0.1/32").as_deref(), Some("10.0.0.2"));
+        assert_eq!(after("10.0.0.0/24", "10.0.0.128/25"), None);
+        assert_eq!(after("10.0.0.0/24", "10.0.0.254/32"), None, "the address of broadcasts");
+        assert_eq!(after("10.0.0.0/31", "10.0.0.0/32").as_deref(), Some("10.0.0.1"));
+        assert_eq!(after("2001:db8::/32", "2001:db8::/48").as_deref(), Some("2001:db8:1::"));
+        assert_eq!(after("8000::/1", "c000::/2"), None);
+        let prefix = Prefix::parse("10.0.0.0/24").expect("a prefix");
+        assert!(!prefix.contains([10, 0, 1, 0].into()) && !prefix.contains([0; 16].into()));
     }
 
     #[test]

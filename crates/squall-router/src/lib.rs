@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bird;
+pub mod frr;
 mod groups;
 pub mod mrt;
 mod routes;
@@ -21,13 +22,52 @@ use squall_units::{MacAddr, Nanos};
 pub use groups::{Flap, GroupAttributes, Origin, Prefix, Prefixes, RouteGroup};
 pub use routes::RouteRange;
 pub use steps::{
-    Calls, DaemonCall, Due, GroupCount, GroupPart, OrderError, RouterOrder, Schedule, Steered,
-    Step, check,
+    Calls, DaemonCall, Due, GroupCount, GroupPart, OrderError, RouteChanges, RouteMove,
+    RouterOrder, Schedule, Steered, Step, check,
 };
+
+/// The program that speaks the protocols of a router.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Daemon {
+    #[default]
+    Bird,
+    Frr,
+    /// No daemon: the speaker of BGP that is part of Squall.
+    Native(Copies),
+}
+
+impl Daemon {
+    /// Its name, for users.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bird => "BIRD",
+            Self::Frr => "FRR",
+            Self::Native(_) => "native",
+        }
+    }
+
+    /// The routers of a native one.
+    pub fn native(self) -> Option<Copies> {
+        match self {
+            Self::Native(copies) => Some(copies),
+            Self::Bird | Self::Frr => None,
+        }
+    }
+}
+
+/// As many native routers with the same neighbors and routes. Their addresses, MAC addresses and
+/// router IDs follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copies {
+    pub count: u32,
+    /// Difference between the numbers of the autonomous systems of two routers.
+    pub asn_step: u32,
+}
 
 /// A router: its interface, the protocols that it speaks, and the routes that it announces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterSettings {
+    pub daemon: Daemon,
     pub mac: MacAddr,
     pub ipv4: Option<(Ipv4Addr, u8)>,
     pub ipv6: Option<(Ipv6Addr, u8)>,
@@ -37,7 +77,9 @@ pub struct RouterSettings {
     pub ospf: Option<Ipv4Addr>,
     /// Area of OSPFv3 (RFC 5340).
     pub ospf3: Option<Ipv4Addr>,
-    /// Intervals of OSPF's hello packets, and after which a silent neighbor is dead; whole seconds.
+    pub isis: Option<Isis>,
+    /// Intervals of the hello packets of OSPF and IS-IS, and after which a silent neighbor is dead;
+    /// whole seconds.
     pub hello: Nanos,
     pub dead: Nanos,
     /// RIPv2 (RFC 2453) and `RIPng` (RFC 2080).
@@ -45,8 +87,8 @@ pub struct RouterSettings {
     pub ripng: bool,
     /// Interval of updates of RIP; whole seconds.
     pub rip_update: Nanos,
-    /// BFD (RFC 5880) for the sessions of BGP and OSPF: the interval of its packets; they are missed
-    /// three times before the session is down.
+    /// BFD (RFC 5880) for the sessions of BGP, OSPF and IS-IS: the interval of its packets; they
+    /// are missed three times before the session is down.
     pub bfd: Option<Nanos>,
     /// Routes that it announces. Their numbers in the kernel's table are those of this list.
     pub groups: Vec<RouteGroup>,
@@ -62,12 +104,24 @@ impl RouterSettings {
         self.groups.iter().map(RouteGroup::len).sum()
     }
 
+    /// Time after the end of a silence for which sessions may still end because of it: the longest
+    /// hold time (RFC 4271 section 6.5) or dead interval (RFC 2328 section 10.3) of its protocols.
+    /// Times in an own configuration are not known: BIRD's longest default, 240 s.
+    pub fn recovery(&self) -> Nanos {
+        let hold = self.bgp.as_ref().map(|bgp| bgp.hold);
+        let has_dead = self.ospf.is_some() || self.ospf3.is_some() || self.isis.is_some();
+        let dead = has_dead.then_some(self.dead);
+        let own = self.configuration.as_ref().map(|_| Nanos(240 * Nanos::SECOND.0));
+        [hold, dead, own].into_iter().flatten().max().unwrap_or(Nanos::ZERO)
+    }
+
     /// Names of the protocols, for users.
     pub fn protocols(&self) -> Vec<&'static str> {
         let all = [
             ("BGP", self.bgp.is_some()),
             ("OSPFv2", self.ospf.is_some()),
             ("OSPFv3", self.ospf3.is_some()),
+            ("IS-IS", self.isis.is_some()),
             ("RIPv2", self.rip),
             ("RIPng", self.ripng),
             ("BFD", self.bfd.is_some()),
@@ -96,6 +150,18 @@ pub struct Neighbor {
     pub asn: u32,
 }
 
+/// IS-IS (ISO/IEC 10589, RFC 1195), for each IP version of which the router has an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Isis {
+    /// Address of the area: `49.0001`.
+    pub area: String,
+    /// Whether it speaks level 1 and level 2.
+    pub levels: [bool; 2],
+    pub metric: u32,
+    /// The other end of the link is one router.
+    pub point_to_point: bool,
+}
+
 /// The protocols of a running daemon, and its resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaemonState {
@@ -116,8 +182,69 @@ pub struct DaemonState {
     pub next_step: Option<Due>,
     /// The groups of routes, in the order of the settings.
     pub groups: Vec<GroupCount>,
-    /// Names of protocols whose sessions may end by a step: that is not counted in `downs`.
-    pub excused: Vec<String>,
+    /// Time from the daemon's first start to these states.
+    pub elapsed: Nanos,
+    /// Protocols whose sessions may end by a step: that is not counted in `downs`.
+    pub excused: Vec<Excuse>,
+    /// Time for which flaps have waited, because the daemon's routes were compared with the
+    /// kernel's.
+    pub flaps_waited: Nanos,
+    /// Sums over all sessions, of which `protocols` may have some only; `None`: not known.
+    pub sessions: Option<SessionSums>,
+    /// Learnt routes that are among those which the router should learn, and those that are not;
+    /// `None`: routes are not compared one by one.
+    pub compared: Option<(u64, u64)>,
+}
+
+/// Sums over the sessions of a native router.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionSums {
+    pub sessions: u64,
+    /// Sessions that are up, and those that were up at any time.
+    pub up: u64,
+    pub ever_up: u64,
+    /// Time from the start until each session had been up; `None`: one has not.
+    pub all_up_after: Option<Nanos>,
+    /// The longest [`SessionState::acknowledged_after`].
+    pub acknowledged_after: Option<Nanos>,
+    /// Routes that were learnt, in all and by the session with most of them, and routes that are
+    /// announced.
+    pub imported: u64,
+    pub most_imported: u64,
+    pub exported: u64,
+    /// Announcements that found no room: their routes are not among the learnt ones.
+    pub not_kept: u64,
+    pub sent: MessageCounts,
+    pub received: MessageCounts,
+    /// How often a neighbor had no room for more octets.
+    pub closed_windows: u64,
+}
+
+/// Figures of a session of BGP that only native routers have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionState {
+    /// Time from Established until the neighbor had acknowledged all routes.
+    pub acknowledged_after: Option<Nanos>,
+    pub sent: MessageCounts,
+    pub received: MessageCounts,
+}
+
+/// Messages of BGP by their kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageCounts {
+    pub opens: u64,
+    pub updates: u64,
+    pub notifications: u64,
+    pub keepalives: u64,
+    pub refreshes: u64,
+}
+
+/// The session of a protocol may end by a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excuse {
+    pub protocol: String,
+    /// On the clock of [`DaemonState::elapsed`]; `None`: until it is up again.
+    pub until: Option<Nanos>,
 }
 
 /// Steps of which a router keeps a record.
@@ -141,6 +268,8 @@ pub struct StepState {
 impl DaemonState {
     /// Takes over the states of the protocols, `elapsed` after the daemon's first start.
     pub fn update(&mut self, protocols: Vec<ProtocolState>, elapsed: Nanos) {
+        self.elapsed = elapsed;
+        self.excused.retain(|excuse| excuse.until.is_none_or(|until| elapsed <= until));
         for one in &protocols {
             let known = self.up_after.iter().any(|(name, _)| *name == one.name);
             if one.is_up && !known {
@@ -148,12 +277,13 @@ impl DaemonState {
             }
             let before = self.protocols.iter().find(|before| before.name == one.name);
             let was_up = before.is_some_and(|before| before.is_up);
-            if was_up && !one.is_up && !self.excused.contains(&one.name) {
+            let is_excused = self.excused.iter().any(|excuse| excuse.protocol == one.name);
+            if was_up && !one.is_up && !is_excused {
                 self.downs += 1;
             }
             // The session that a step has taken down is back.
             if !was_up && one.is_up {
-                self.excused.retain(|name| *name != one.name);
+                self.excused.retain(|excuse| excuse.protocol != one.name);
             }
         }
         self.protocols = protocols;
@@ -193,9 +323,15 @@ impl DaemonState {
 
     /// The next end of the sessions of these protocols is that of a step.
     pub fn excuse(&mut self, names: Vec<String>) {
-        self.excused.extend(names);
-        self.excused.sort_unstable();
-        self.excused.dedup();
+        self.excused.retain(|excuse| !names.contains(&excuse.protocol));
+        self.excused.extend(names.into_iter().map(|protocol| Excuse { protocol, until: None }));
+    }
+
+    /// The reason why sessions may end is over: they may still end because of it for this time.
+    pub fn end_excuses(&mut self, after: Nanos) {
+        let until = Nanos(self.elapsed.0.saturating_add(after.0));
+        let open = self.excused.iter_mut().filter(|excuse| excuse.until.is_none());
+        open.for_each(|excuse| excuse.until = Some(until));
     }
 
     /// Records that the daemon has ended before it was stopped. Its sessions end with it.
@@ -214,17 +350,19 @@ impl DaemonState {
 pub struct ProtocolState {
     /// The daemon's name for it: `bgp1`.
     pub name: String,
-    /// `BGP`, `OSPF`, `RIP`, `BFD`.
+    /// `BGP`, `OSPF`, `IS-IS`, `RIP`, `BFD`.
     pub kind: String,
     /// The daemon's word for the state (`Established`, `Running`, `Active`), or `ended` with the
     /// daemon.
     pub state: String,
-    /// BGP: the session is established. OSPF: it has neighbors. RIP and BFD: it runs.
+    /// BGP: the session is established. OSPF, IS-IS: it has neighbors. RIP and BFD: it runs.
     pub is_up: bool,
     /// Address of the neighbor, where the protocol has exactly one.
     pub neighbor: String,
     /// Last error, if any: `Socket: Connection refused`.
     pub error: String,
+    /// Further figures; `None`: the daemon does not have them.
+    pub session: Option<SessionState>,
     /// Routes that it has learnt, and routes that it announces.
     pub imported: u64,
     pub exported: u64,

@@ -15,7 +15,7 @@ pub struct RouteRange {
 
 impl RouteRange {
     /// The address of each prefix.
-    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+    pub fn addresses(self) -> impl Iterator<Item = IpAddr> {
         let (bits, width) = self.bits();
         let step = width - u32::from(self.length).min(width);
         (0..u128::from(self.count)).map(move |number| {
@@ -27,7 +27,7 @@ impl RouteRange {
         })
     }
 
-    fn bits(&self) -> (u128, u32) {
+    fn bits(self) -> (u128, u32) {
         match self.first {
             IpAddr::V4(first) => (first.to_bits().into(), 32),
             IpAddr::V6(first) => (first.to_bits(), 128),

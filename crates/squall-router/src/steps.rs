@@ -9,7 +9,7 @@ use std::{
 
 use squall_units::Nanos;
 
-use crate::{Flap, Prefix, ProtocolState, RouteGroup, RouterSettings, bird};
+use crate::{Daemon, Flap, Prefix, ProtocolState, RouteGroup, RouterSettings, bird, frr};
 
 /// A change of a router.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,13 @@ pub enum RouterOrder {
     /// The link drops all frames of the router, or no longer.
     Silent,
     Talk,
+    /// Ends sessions with any NOTIFICATION (RFC 4271 section 4.5). For native routers.
+    Notify {
+        neighbor: Option<IpAddr>,
+        code: u8,
+        subcode: u8,
+        data: Vec<u8>,
+    },
 }
 
 /// Routes of a group.
@@ -69,6 +76,7 @@ impl RouterOrder {
             Self::Refresh { .. } => "refresh",
             Self::Silent => "silent",
             Self::Talk => "talk",
+            Self::Notify { .. } => "notify",
         }
     }
 
@@ -81,9 +89,10 @@ impl RouterOrder {
 
     pub fn neighbor(&self) -> Option<IpAddr> {
         match self {
-            Self::Down { neighbor, .. } | Self::Up { neighbor } | Self::Refresh { neighbor } => {
-                *neighbor
-            }
+            Self::Down { neighbor, .. }
+            | Self::Up { neighbor }
+            | Self::Refresh { neighbor }
+            | Self::Notify { neighbor, .. } => *neighbor,
             _ => None,
         }
     }
@@ -95,7 +104,9 @@ impl RouterOrder {
                 count: part.count.map(|_| routes),
                 group: part.group.clone(),
             }),
-            Self::Down { neighbor, .. } => Self::Up { neighbor: *neighbor },
+            Self::Down { neighbor, .. } | Self::Notify { neighbor, .. } => {
+                Self::Up { neighbor: *neighbor }
+            }
             Self::Silent => Self::Talk,
             _ => return None,
         })
@@ -198,12 +209,52 @@ fn later(at: Nanos, after: Nanos) -> Nanos {
 pub enum DaemonCall {
     /// A command for its control socket.
     Control(String),
+    /// Commands for the vty socket of a process of FRR.
+    Vty(frr::Process, Vec<String>),
     /// Lines for `ip -batch`, in the router's namespace.
     Kernel(String),
     /// The daemon ends by itself, and is started again.
     Restart,
     /// The link passes frames, or drops them.
     Link(bool),
+}
+
+/// A change of the routes of a router.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteChanges {
+    /// Numbers of groups of which all routes are withdrawn (true) or announced.
+    pub wholes: Vec<(usize, bool)>,
+    /// Routes of other groups, in order.
+    pub moves: Vec<RouteMove>,
+    /// Number of routes that change.
+    pub routes: u64,
+}
+
+/// A single route is withdrawn, or announced again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteMove {
+    /// Number of its group.
+    pub group: usize,
+    pub prefix: Prefix,
+    pub withdraw: bool,
+}
+
+impl RouteMove {
+    /// Writes the line for `ip -batch`. If two ranges of a group have the same prefix, the second
+    /// replaces the first.
+    fn write(self, table: u32, lines: &mut String) {
+        let (prefix, metric) = (self.prefix, bird::metric(self.group));
+        let word = if self.withdraw { "del" } else { "replace" };
+        _ = writeln!(lines, "route {word} blackhole {prefix} table {table} metric {metric}");
+    }
+}
+
+/// Lines for `ip -batch`. `table`: the kernel's table that `daemon` reads.
+fn kernel_lines(daemon: Daemon, moves: impl IntoIterator<Item = RouteMove>) -> String {
+    let table = if daemon == Daemon::Frr { frr::TABLE } else { bird::TABLE };
+    let mut lines = String::new();
+    moves.into_iter().for_each(|one| one.write(table, &mut lines));
+    lines
 }
 
 /// The calls and effects of an order.
@@ -236,6 +287,14 @@ pub enum OrderError {
     OwnConfiguration {
         action: &'static str,
     },
+    /// Daemons send only their own NOTIFICATIONs.
+    NotNative {
+        action: &'static str,
+    },
+    /// FRR is not restarted.
+    NotBird {
+        action: &'static str,
+    },
 }
 
 impl fmt::Display for OrderError {
@@ -265,6 +324,14 @@ impl fmt::Display for OrderError {
                 "{action} needs a configuration that Squall makes\n  try down, up, refresh or \
                  silent, or protocols and routes in place of config"
             ),
+            Self::NotNative { action } => write!(
+                f,
+                "{action} needs a router that is no daemon\n  try daemon = \"native\" in its table"
+            ),
+            Self::NotBird { action } => write!(
+                f,
+                "{action} needs BIRD\n  try down and up, or daemon = \"bird\" in its table"
+            ),
         }
     }
 }
@@ -281,6 +348,8 @@ pub struct Steered {
     /// A prefix is in the kernel's table more than once. The daemon then has fewer routes than the
     /// table.
     repeats: bool,
+    /// It decides which table of the kernel has the routes.
+    daemon: Daemon,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -295,7 +364,8 @@ enum GroupState {
 /// The routes of a group in the kernel's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Singles {
-    metric: usize,
+    /// Number of the group.
+    group: usize,
     prefixes: Vec<Prefix>,
     /// For each route, whether it is withdrawn by an order, and by a flap.
     withdrawn: Vec<bool>,
@@ -315,7 +385,12 @@ struct Flapping {
     back: VecDeque<(Nanos, usize)>,
     /// Withdrawals so far.
     count: u64,
+    /// Withdrawals and announcements that came late.
+    late: u64,
 }
+
+/// Lateness of a flap that is counted.
+const LATE: Nanos = Nanos(100_000_000);
 
 /// The state of the routes of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -325,6 +400,8 @@ pub struct GroupCount {
     /// Routes that are withdrawn now, and withdrawals by flaps so far.
     pub withdrawn: u64,
     pub flaps: u64,
+    /// Withdrawals and announcements by flaps that came over 100 ms late.
+    pub late_flaps: u64,
 }
 
 impl Steered {
@@ -337,16 +414,15 @@ impl Steered {
         let mut seen = HashSet::new();
         let all = groups.iter().filter_map(GroupState::single);
         let repeats = all.flat_map(|one| &one.prefixes).any(|prefix| !seen.insert(*prefix));
-        Self { groups, down: BTreeSet::new(), repeats }
+        Self { groups, down: BTreeSet::new(), repeats, daemon: settings.daemon }
     }
 
     /// Lines for `ip -batch` that put the routes into the kernel's table.
     pub fn initial(&self) -> String {
-        let mut lines = String::new();
-        for one in self.groups.iter().filter_map(GroupState::single) {
-            (0..one.prefixes.len()).for_each(|route| one.write(route, &mut lines));
-        }
-        lines
+        let singles = self.groups.iter().filter_map(GroupState::single);
+        let moves = singles
+            .flat_map(|one| (0..one.prefixes.len()).map(move |route| one.route_move(route, false)));
+        kernel_lines(self.daemon, moves)
     }
 
     /// Whether the router has routes in the kernel's table.
@@ -364,14 +440,15 @@ impl Steered {
     pub fn counts(&self, settings: &RouterSettings) -> Vec<GroupCount> {
         let count = |(group, state): (&RouteGroup, &GroupState)| {
             let routes = group.len();
-            let (withdrawn, flaps) = match state {
-                GroupState::Whole { withdrawn } => (if *withdrawn { routes } else { 0 }, 0),
+            let (withdrawn, flaps, late_flaps) = match state {
+                GroupState::Whole { withdrawn } => (if *withdrawn { routes } else { 0 }, 0, 0),
                 GroupState::Single(one) => {
-                    let flaps = one.flapping.as_ref().map_or(0, |flapping| flapping.count);
-                    (routes.saturating_sub(one.present), flaps)
+                    let flapping = one.flapping.as_ref();
+                    let (flaps, late) = flapping.map_or((0, 0), |of| (of.count, of.late));
+                    (routes.saturating_sub(one.present), flaps, late)
                 }
             };
-            GroupCount { name: group.name.clone(), routes, withdrawn, flaps }
+            GroupCount { name: group.name.clone(), routes, withdrawn, flaps, late_flaps }
         };
         settings.groups.iter().zip(&self.groups).map(count).collect()
     }
@@ -391,19 +468,27 @@ impl Steered {
         check(settings, order)?;
         let mut calls = Calls::default();
         match order {
-            RouterOrder::Withdraw(part) => self.change(settings, part, true, &mut calls),
-            RouterOrder::Announce(part) => self.change(settings, part, false, &mut calls),
+            RouterOrder::Withdraw(part) => {
+                calls.change(settings, self.changes(settings, part, true));
+            }
+            RouterOrder::Announce(part) => {
+                calls.change(settings, self.changes(settings, part, false));
+            }
             RouterOrder::Down { neighbor, message } => {
                 let names = sessions(settings, protocols, *neighbor)?;
                 for name in &names {
-                    calls.calls.push(DaemonCall::Control(disable(name, message)));
+                    let of_frr = vty(settings, || frr::down(settings, name, message));
+                    let call = || DaemonCall::Control(disable(name, message));
+                    calls.calls.push(of_frr.unwrap_or_else(call));
                 }
                 self.down.extend(names.iter().cloned());
                 calls.ends = names;
             }
             RouterOrder::Up { neighbor } => {
                 for name in sessions(settings, protocols, *neighbor)? {
-                    calls.calls.push(DaemonCall::Control(format!("enable {name}\n")));
+                    let of_frr = vty(settings, || frr::up(settings, &name));
+                    let call = || DaemonCall::Control(format!("enable {name}\n"));
+                    calls.calls.push(of_frr.unwrap_or_else(call));
                     self.down.remove(&name);
                 }
             }
@@ -413,7 +498,10 @@ impl Steered {
                     None => name.starts_with("bgp"),
                 };
                 let names = sessions(settings, protocols, *neighbor)?.into_iter().filter(is_bgp);
-                let call = |name: String| DaemonCall::Control(format!("reload in {name}\n"));
+                let call = |name: String| {
+                    let of_frr = vty(settings, || frr::refresh(settings, &name));
+                    of_frr.unwrap_or_else(|| DaemonCall::Control(format!("reload in {name}\n")))
+                };
                 calls.calls = names.map(call).collect();
                 if calls.calls.is_empty() {
                     return Err(OrderError::NoSessions);
@@ -436,19 +524,21 @@ impl Steered {
                 calls.ends = protocols.iter().map(|one| one.name.clone()).collect();
             }
             RouterOrder::Talk => calls.calls.push(DaemonCall::Link(true)),
+            RouterOrder::Notify { .. } => {
+                return Err(OrderError::NotNative { action: order.action() });
+            }
         }
         Ok(calls)
     }
 
-    /// Withdraws or announces routes.
-    fn change(
+    /// Withdraws or announces routes. Routes that are already so do not change.
+    pub fn changes(
         &mut self,
         settings: &RouterSettings,
         part: &GroupPart,
         withdraw: bool,
-        calls: &mut Calls,
-    ) {
-        let mut lines = String::new();
+    ) -> RouteChanges {
+        let mut changes = RouteChanges::default();
         let groups = settings.groups.iter().zip(&mut self.groups).enumerate();
         for (number, (group, state)) in groups {
             if part.group.as_ref().is_some_and(|name| *name != group.name) {
@@ -458,19 +548,18 @@ impl Steered {
                 GroupState::Whole { withdrawn } => {
                     if *withdrawn != withdraw {
                         *withdrawn = withdraw;
-                        calls.routes += group.len();
-                        calls.calls.extend(whole(number, group, withdraw));
+                        changes.routes += group.len();
+                        changes.wholes.push((number, withdraw));
                     }
                 }
                 GroupState::Single(one) => {
-                    let most = part.count.map_or(u64::MAX, |count| count - calls.routes.min(count));
-                    calls.routes += one.change(most, withdraw, &mut lines);
+                    let left = part.count.map(|count| count.saturating_sub(changes.routes));
+                    let most = left.unwrap_or(u64::MAX);
+                    changes.routes += one.change(most, withdraw, &mut changes.moves);
                 }
             }
         }
-        if !lines.is_empty() {
-            calls.calls.push(DaemonCall::Kernel(lines));
-        }
+        changes
     }
 
     /// Time of the next flap.
@@ -481,6 +570,16 @@ impl Steered {
             Some(flapping.next.min(back))
         };
         self.groups.iter().filter_map(GroupState::single).filter_map(next).min()
+    }
+
+    /// Moves all flaps that are still to come, because they had to wait for this time.
+    pub fn delay_flaps(&mut self, by: Nanos) {
+        for group in &mut self.groups {
+            if let GroupState::Single(Singles { flapping: Some(flapping), .. }) = group {
+                flapping.next = later(flapping.next, by);
+                flapping.back.iter_mut().for_each(|(at, _)| *at = later(*at, by));
+            }
+        }
     }
 
     /// No route flaps any more.
@@ -495,13 +594,18 @@ impl Steered {
 
     /// Lines for `ip -batch` for the flaps that are due at `now`.
     pub fn flap(&mut self, now: Nanos) -> String {
-        let mut lines = String::new();
+        kernel_lines(self.daemon, self.flap_moves(now))
+    }
+
+    /// The flaps that are due at `now`.
+    pub fn flap_moves(&mut self, now: Nanos) -> Vec<RouteMove> {
+        let mut moves = Vec::new();
         for group in &mut self.groups {
             if let GroupState::Single(one) = group {
-                one.flap(now, &mut lines);
+                one.flap(now, &mut moves);
             }
         }
-        lines
+        moves
     }
 }
 
@@ -523,9 +627,10 @@ impl Singles {
             route: 0,
             back: VecDeque::new(),
             count: 0,
+            late: 0,
         };
         Self {
-            metric: bird::metric(number),
+            group: number,
             withdrawn: vec![false; prefixes.len()],
             flapped: vec![false; prefixes.len()],
             present: prefixes.len() as u64,
@@ -535,7 +640,7 @@ impl Singles {
     }
 
     /// Withdraws or announces up to `most` routes. Returns their number.
-    fn change(&mut self, most: u64, withdraw: bool, lines: &mut String) -> u64 {
+    fn change(&mut self, most: u64, withdraw: bool, moves: &mut Vec<RouteMove>) -> u64 {
         let mut changed = 0;
         for route in 0..self.prefixes.len() {
             if changed == most {
@@ -546,22 +651,24 @@ impl Singles {
                 changed += 1;
                 // A route that is down by a flap comes back with it.
                 if !self.flapped[route] {
-                    self.move_route(route, withdraw, lines);
+                    moves.push(self.move_route(route, withdraw));
                 }
             }
         }
         changed
     }
 
-    fn flap(&mut self, now: Nanos, lines: &mut String) {
+    fn flap(&mut self, now: Nanos, moves: &mut Vec<RouteMove>) {
         let Some(mut flapping) = self.flapping.take() else { return };
         loop {
             let back = flapping.back.front().filter(|(at, _)| *at <= now && *at <= flapping.next);
-            if let Some((_, route)) = back.copied() {
+            let is_late = |due: Nanos| u64::from(now.0.saturating_sub(due.0) > LATE.0);
+            if let Some((at, route)) = back.copied() {
                 flapping.back.pop_front();
                 self.flapped[route] = false;
                 if !self.withdrawn[route] {
-                    self.move_route(route, false, lines);
+                    flapping.late += is_late(at);
+                    moves.push(self.move_route(route, false));
                 }
                 continue;
             }
@@ -576,41 +683,43 @@ impl Singles {
             let found = if self.present > 0 { routes.find(is_up) } else { None };
             if let Some(route) = found {
                 self.flapped[route] = true;
-                self.move_route(route, true, lines);
+                moves.push(self.move_route(route, true));
                 flapping.back.push_back((later(flapping.next, flapping.flap.down), route));
                 flapping.route = (route + 1) % len;
                 flapping.count += 1;
+                flapping.late += is_late(flapping.next);
             }
             flapping.next = later(flapping.next, Nanos(flapping.flap.gap.0.max(1)));
         }
         self.flapping = Some(flapping);
     }
 
-    /// Takes a route out of the table, or puts it there.
-    fn move_route(&mut self, route: usize, out: bool, lines: &mut String) {
-        if out {
-            let (prefix, metric) = (self.prefixes[route], self.metric);
-            _ = writeln!(
-                lines,
-                "route del blackhole {prefix} table {} metric {metric}",
-                bird::TABLE
-            );
+    /// Withdraws a route, or announces it again.
+    fn move_route(&mut self, route: usize, withdraw: bool) -> RouteMove {
+        if withdraw {
             self.present -= 1;
         } else {
-            self.write(route, lines);
             self.present += 1;
         }
+        self.route_move(route, withdraw)
     }
 
-    /// The line that puts a route into the table. If two ranges of a group have the same prefix,
-    /// the second replaces the first.
-    fn write(&self, route: usize, lines: &mut String) {
-        let (prefix, metric) = (self.prefixes[route], self.metric);
-        _ = writeln!(
-            lines,
-            "route replace blackhole {prefix} table {} metric {metric}",
-            bird::TABLE
-        );
+    fn route_move(&self, route: usize, withdraw: bool) -> RouteMove {
+        RouteMove { group: self.group, prefix: self.prefixes[route], withdraw }
+    }
+}
+
+impl Calls {
+    /// Adds the calls for a change of routes.
+    fn change(&mut self, settings: &RouterSettings, changes: RouteChanges) {
+        for (number, withdraw) in changes.wholes {
+            self.calls.extend(whole(number, &settings.groups[number], withdraw));
+        }
+        if !changes.moves.is_empty() {
+            let lines = kernel_lines(settings.daemon, changes.moves);
+            self.calls.push(DaemonCall::Kernel(lines));
+        }
+        self.routes = changes.routes;
     }
 }
 
@@ -641,12 +750,19 @@ pub fn check(settings: &RouterSettings, order: &RouterOrder) -> Result<(), Order
             }
         }
         RouterOrder::Restart if own => Err(OrderError::OwnConfiguration { action: order.action() }),
+        RouterOrder::Restart if settings.daemon == Daemon::Frr => {
+            Err(OrderError::NotBird { action: order.action() })
+        }
+        RouterOrder::Notify { .. } if settings.daemon.native().is_none() => {
+            Err(OrderError::NotNative { action: order.action() })
+        }
         _ if own => Ok(()),
         // Only BGP has a message for it.
         RouterOrder::Refresh { .. } if settings.bgp.is_none() => Err(OrderError::NoSessions),
         RouterOrder::Down { neighbor, .. }
         | RouterOrder::Up { neighbor }
-        | RouterOrder::Refresh { neighbor } => sessions(settings, &[], *neighbor).map(|_| ()),
+        | RouterOrder::Refresh { neighbor }
+        | RouterOrder::Notify { neighbor, .. } => sessions(settings, &[], *neighbor).map(|_| ()),
         RouterOrder::Restart | RouterOrder::Silent | RouterOrder::Talk => Ok(()),
     }
 }
@@ -673,6 +789,7 @@ fn sessions(
         let others = [
             ("ospf4", settings.ospf.is_some()),
             ("ospf6", settings.ospf3.is_some()),
+            ("isis1", settings.isis.is_some()),
             ("rip4", settings.rip),
             ("rip6", settings.ripng),
         ];
@@ -701,6 +818,15 @@ fn whole(number: usize, group: &RouteGroup, withdraw: bool) -> Vec<DaemonCall> {
         DaemonCall::Control(format!("{word} {}\n", bird::static_protocol(number, is_ipv4)))
     };
     families.map(call).collect()
+}
+
+/// The call with commands of FRR; `None`: the router is not FRR.
+fn vty(
+    settings: &RouterSettings,
+    commands: impl FnOnce() -> Option<(frr::Process, Vec<String>)>,
+) -> Option<DaemonCall> {
+    let commands = (settings.daemon == Daemon::Frr).then(commands)?;
+    commands.map(|(process, lines)| DaemonCall::Vty(process, lines))
 }
 
 fn disable(name: &str, message: &str) -> String {

@@ -12,7 +12,7 @@ use std::{
 
 use axum::http::StatusCode;
 use squall::{
-    Amount, Error, Multiplier, Profile, Run, Session,
+    Amount, Error, HostSearch, Multiplier, Profile, Run, Session,
     report::{NodeClock, ReasonCode, Report, fail_if::FailIf},
 };
 use squall_control::driving::{DrivenRun, LiveReport, NotStarted};
@@ -41,6 +41,8 @@ const FLOWS: usize = 100_000;
 /// Maximum age of the flows that [`Job::received_flows`] returns. They are kept that long, because
 /// each query interrupts the workers, and several pages may query the same run.
 const FLOWS_FRESH: Duration = Duration::from_millis(500);
+/// Pause between two parts of a search for hosts.
+const BETWEEN_PARTS: Duration = Duration::from_millis(1);
 
 /// The work of a live run.
 pub trait Job: Send + Sync {
@@ -524,7 +526,16 @@ impl Job for Here {
     }
 
     fn hosts(&self, question: &HostQuestion) -> Result<HostPage, Refusal> {
-        self.driven.with(|run| Ok(run.hosts(question))).map_err(|_| self.unavailable())
+        let mut search = HostSearch::new(question.clone());
+        loop {
+            let read = self.driven.with(|run| Ok(run.search_hosts(&mut search)));
+            if read.map_err(|_| self.unavailable())? {
+                return Ok(search.into_page());
+            }
+            // Without a pause, this thread would have the lock again before another one that waits
+            // for it has woken up.
+            std::thread::sleep(BETWEEN_PARTS);
+        }
     }
 
     fn host(&self, group: Option<&str>, number: u32) -> Result<HostDetail, Refusal> {

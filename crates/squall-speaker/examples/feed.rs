@@ -52,6 +52,8 @@ fn side(side: u8, sessions: u32, routes: u32) -> SpeakerSettings {
             Box::new(prefixes(routes))
         }),
         is_announced: true,
+        peers: None,
+        path: None,
     };
     SpeakerSettings {
         routers: (1..=sessions).map(router).collect(),

@@ -40,7 +40,8 @@ fn group(
         large_communities: vec![[65_001, 1, 2]],
         ..RouteAttributes::default()
     };
-    SpeakerGroup { attributes, prefixes: Arc::new(prefixes), is_announced: true }
+    let prefixes = Arc::new(prefixes);
+    SpeakerGroup { attributes, prefixes, is_announced: true, peers: None, path: None }
 }
 
 fn speaker(is_ipv4: bool, routes: u32) -> Speaker {

@@ -90,7 +90,7 @@ impl Link {
         }
         if protocol == TCP {
             // Its sender is on the link: answers need no request for its address.
-            if self.neighbors.known(source).is_none() {
+            if self.neighbors.known(source) != Some(from) {
                 self.neighbors.learn(source, from);
             }
             return Received::Segment(packet);

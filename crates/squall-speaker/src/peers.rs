@@ -9,13 +9,13 @@ use std::{
 };
 
 use squall_bgp::{
-    EndReason, Envelope, Family, Input, Learnt, LearntLimit, Output, Packed, PathIds, Prefix,
-    RouteAttributes, Session, State, UpdateKind, Way, pack, room,
+    EndReason, Envelope, Family, Input, Learnt, Output, Packed, PathIds, Prefix, RouteAttributes,
+    Session, State, UpdateKind, Way, pack, room,
 };
 use squall_tcp::{Application, ClassId, Event, Piece, Reason, Socket, Tuple};
 use squall_units::Nanos;
 
-use crate::connections::{Connections, Tag};
+use crate::connections::{Connection, Connections, Tag};
 
 /// The port of BGP (RFC 4271 section 8.2.1).
 pub(crate) const PORT: u16 = 179;
@@ -32,13 +32,24 @@ pub struct SpeakerGroup {
     pub prefixes: Prefixes,
     /// Announced from the start.
     pub is_announced: bool,
+    /// Numbers of the peers that get the routes; `None`: all.
+    pub peers: Option<Vec<usize>>,
+    /// Identifier of the paths (RFC 7911); `None`: the number of the group, from 1.
+    pub path: Option<u32>,
+}
+
+impl SpeakerGroup {
+    fn has(&self, peer: usize) -> bool {
+        self.peers.as_ref().is_none_or(|peers| peers.contains(&peer))
+    }
 }
 
 impl fmt::Debug for SpeakerGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { attributes, prefixes: _, is_announced } = self;
+        let Self { attributes, prefixes: _, is_announced, peers, path } = self;
         let mut group = f.debug_struct("SpeakerGroup");
         group.field("attributes", attributes).field("is_announced", is_announced);
+        group.field("peers", peers).field("path", path);
         group.finish_non_exhaustive()
     }
 }
@@ -55,9 +66,14 @@ pub struct Peer {
     pub withdrawn: u64,
     /// When everything was acknowledged that was to be sent at the last start of the session.
     pub fed_at: Option<Nanos>,
+    /// When the session was established first.
+    pub first_up: Option<Nanos>,
     /// The connections that the session has, by [`Way`].
     pub(crate) connections: [Option<u32>; 2],
     tasks: VecDeque<Task>,
+    /// Families whose routes the peer has asked for, with the first and the last message of the
+    /// answer.
+    asked: [Option<[Vec<u8>; 2]>; 2],
     /// When it is in the queue of timers.
     armed: Option<Nanos>,
     /// Its next connection waits for the neighbor's MAC address.
@@ -141,18 +157,20 @@ impl Peers {
     }
 
     /// Adds a session between two addresses.
-    pub fn add(&mut self, session: Session, (local, remote): (IpAddr, IpAddr), limit: LearntLimit) {
+    pub fn add(&mut self, session: Session, (local, remote): (IpAddr, IpAddr), learnt: Learnt) {
         self.by_ends.insert((local, remote), self.all.len() as u32);
         self.all.push(Peer {
             session,
-            learnt: Learnt::new(limit),
+            learnt,
             local,
             remote,
             announced: 0,
             withdrawn: 0,
             fed_at: None,
+            first_up: None,
             connections: [None; 2],
             tasks: VecDeque::new(),
+            asked: [None, None],
             armed: None,
             is_resolving: false,
         });
@@ -163,6 +181,7 @@ impl Peers {
         let Some(peer) = self.all.get_mut(number as usize) else { return };
         let mut outputs = std::mem::take(&mut self.outputs);
         peer.session.handle(now, input, &mut outputs, &mut peer.learnt);
+        peer.first_up = peer.first_up.or(peer.session.established_at());
         for output in outputs.drain(..) {
             self.take(number, output);
         }
@@ -179,23 +198,16 @@ impl Peers {
                 self.todo.extend(connection.map(|connection| Todo::Send(connection, message)));
             }
             Output::Feed { family, end } => {
-                let groups = self.groups.iter().enumerate().filter(|(_, group)| group.is_announced);
-                for (group, _) in groups {
-                    peer.tasks.push_back(Task::routes(group, family, UpdateKind::Announce, None));
-                    // All are packed together, and few are withdrawn alone: these follow.
-                    if !self.withdrawn[group].is_empty() {
-                        let some = self.withdrawn[group].iter().copied().collect();
-                        let task = Task::routes(group, family, UpdateKind::Withdraw, Some(some));
-                        peer.tasks.push_back(task);
-                    }
-                }
-                if !end.is_empty() {
-                    peer.tasks.push_back(Task::Message(end));
-                }
+                self.feed(number, family, end);
+                self.todo.push_back(Todo::Pump(number));
+            }
+            Output::Refeed { family, begin, end } => {
+                peer.asked[family.index()] = Some([begin, end]);
                 self.todo.push_back(Todo::Pump(number));
             }
             Output::Unfeed => {
                 peer.tasks.clear();
+                peer.asked = [None, None];
                 peer.fed_at = None;
             }
             Output::Close(way) => self.leave(number, way, Todo::Close),
@@ -206,6 +218,39 @@ impl Peers {
                 self.leave(number, way, Todo::Abort);
             }
         }
+    }
+
+    /// Adds the routes of a family to what a session has to send, and a message after them.
+    fn feed(&mut self, number: u32, family: Family, end: Vec<u8>) {
+        let peer = &mut self.all[number as usize];
+        let is_fed = |of: &SpeakerGroup| of.is_announced && of.has(number as usize);
+        let groups = self.groups.iter().enumerate().filter(|(_, group)| is_fed(group));
+        for (group, _) in groups {
+            peer.tasks.push_back(Task::routes(group, family, UpdateKind::Announce, None));
+            // All are packed together, and few are withdrawn alone: these follow.
+            if !self.withdrawn[group].is_empty() {
+                let some = self.withdrawn[group].iter().copied().collect();
+                let task = Task::routes(group, family, UpdateKind::Withdraw, Some(some));
+                peer.tasks.push_back(task);
+            }
+        }
+        if !end.is_empty() {
+            peer.tasks.push_back(Task::Message(end));
+        }
+    }
+
+    /// Begins the answer to a request for routes. Returns whether there was one.
+    fn refeed(&mut self, number: u32) -> bool {
+        let peer = &mut self.all[number as usize];
+        let ask = |family: Family| Some((family, peer.asked[family.index()].take()?));
+        let Some((family, [begin, end])) = Family::ALL.into_iter().find_map(ask) else {
+            return false;
+        };
+        if !begin.is_empty() {
+            self.all[number as usize].tasks.push_back(Task::Message(begin));
+        }
+        self.feed(number, family, end);
+        true
     }
 
     /// The session has ended a connection.
@@ -290,9 +335,13 @@ impl Peers {
         if some.as_ref().is_some_and(|some| some.is_empty()) {
             return;
         }
-        for (number, peer) in self.all.iter_mut().enumerate() {
+        let has = |number: usize| self.groups.get(group).is_some_and(|of| of.has(number));
+        for (number, peer) in self.all.iter_mut().enumerate().filter(|(number, _)| has(*number)) {
             let Some((_, agreed)) = peer.session.established() else { continue };
-            for family in Family::ALL.into_iter().filter(|it| agreed.families[it.index()]) {
+            // Routes that are deferred follow with all others.
+            let is_fed =
+                |it: &Family| agreed.families[it.index()] && !peer.session.is_deferred(*it);
+            for family in Family::ALL.into_iter().filter(is_fed) {
                 peer.tasks.push_back(Task::routes(group, family, kind, some.clone()));
             }
             self.todo.push_back(Todo::Pump(number as u32));
@@ -303,6 +352,19 @@ impl Peers {
     #[cfg(test)]
     pub fn packed_len(&self) -> usize {
         self.packed.values().filter(|packed| packed.messages() > 0).count()
+    }
+
+    /// Whether a session has nothing left to send, and its peer has acknowledged everything.
+    fn is_acknowledged(&self, peer: &Peer) -> bool {
+        let mut open = peer.connections.iter().flatten();
+        let has_none =
+            |number: &u32| self.connections.get(*number).is_none_or(Connection::is_empty);
+        peer.tasks.is_empty() && open.all(has_none)
+    }
+
+    /// Whether that is so for all sessions.
+    pub fn all_acknowledged(&self) -> bool {
+        self.todo.is_empty() && self.all.iter().all(|peer| self.is_acknowledged(peer))
     }
 
     /// The connection on which a session is established.
@@ -323,12 +385,15 @@ impl Peers {
                 return;
             };
             let piece = match peer.tasks.front_mut() {
-                None => break,
+                // One answer waits at most: a peer that reads nothing may ask again and again.
+                None => match of.is_empty() && self.refeed(number) {
+                    true => continue,
+                    false => break,
+                },
                 Some(Task::Message(message)) => {
                     let message = std::mem::take(message);
                     peer.tasks.pop_front();
-                    let is_update = message.get(18) == Some(&2);
-                    peer.session.count_updates(is_update.into());
+                    peer.session.count_message(&message);
                     of.push_message(message)
                 }
                 Some(Task::Routes { part: Some(part), kind, .. }) => {
@@ -361,12 +426,12 @@ impl Peers {
                     let made = made.and_then(|(envelope, agreed)| {
                         let room = room(*family, agreed.most, envelope.overhead())?;
                         let key = (*group, *family, room, agreed.add_path_send[family.index()]);
+                        let SpeakerGroup { prefixes, path, .. } = self.groups.get(*group)?;
                         let packed = match some {
-                            Some(some) => pack_routes(key, some.iter().copied()),
+                            Some(some) => pack_routes(key, *path, some.iter().copied()),
                             None => {
-                                let prefixes = &self.groups.get(*group)?.prefixes;
                                 let all = &mut self.packed;
-                                let pack = || pack_routes(key, prefixes());
+                                let pack = || pack_routes(key, *path, prefixes());
                                 all.entry(key).or_insert_with(pack).clone()
                             }
                         };
@@ -436,9 +501,11 @@ impl Peers {
 /// Packs routes of a group. Groups may announce the same prefix: each is another path.
 fn pack_routes(
     (group, family, room, has_paths): PackedKey,
+    path: Option<u32>,
     prefixes: impl Iterator<Item = Prefix>,
 ) -> Packed {
-    let paths = if has_paths { PathIds::One(group as u32 + 1) } else { PathIds::None };
+    let path = path.unwrap_or(group as u32 + 1);
+    let paths = if has_paths { PathIds::One(path) } else { PathIds::None };
     pack(family, prefixes, room, paths)
 }
 

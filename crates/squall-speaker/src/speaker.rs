@@ -3,8 +3,8 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use squall_bgp::{
-    EndReason, Input, LearntLimit, Notification, PeerSettings, Prefix, Session, State, UpdateKind,
-    Way, cease,
+    EndReason, Input, Learnt, LearntLimit, Notification, PeerSettings, Prefix, Session, State,
+    UpdateKind, Way, cease,
 };
 use squall_host::{Answer, FrameQueue};
 use squall_tcp::{ClassId, FlowKind, Settings, Stack, Tunables, Tuple};
@@ -20,18 +20,27 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct SpeakerSettings {
     pub routers: Vec<SpeakerRouter>,
-    /// Announced by all routers.
+    /// Announced by all routers, unless they name their peers.
     pub groups: Vec<SpeakerGroup>,
     /// Longest IP packet, octets.
     pub mtu: u16,
     /// Learnt routes that are kept at most, over all sessions.
     pub learnt: u64,
+    /// Keeps the attributes of learnt routes.
+    pub attributes: bool,
     pub seed: u64,
 }
 
 impl Default for SpeakerSettings {
     fn default() -> Self {
-        Self { routers: Vec::new(), groups: Vec::new(), mtu: 1500, learnt: 10_000_000, seed: 0 }
+        Self {
+            routers: Vec::new(),
+            groups: Vec::new(),
+            mtu: 1500,
+            learnt: 10_000_000,
+            attributes: false,
+            seed: 0,
+        }
     }
 }
 
@@ -63,6 +72,8 @@ pub enum Order {
     Start(usize),
     /// Stops a session with a NOTIFICATION.
     Stop(usize, Notification),
+    /// Ends a session with a NOTIFICATION and starts it again, unless it is stopped.
+    Reset(usize, Notification),
     /// Restarts a session gracefully; it is back after the time.
     Restart(usize, Nanos),
     /// Asks a peer for its routes again.
@@ -93,7 +104,7 @@ impl Speaker {
     /// # Errors
     /// If the MTU is too short or too long for TCP.
     pub fn new(settings: SpeakerSettings) -> Result<Self, squall_tcp::TunableError> {
-        let SpeakerSettings { routers, groups, mtu, learnt, seed } = settings;
+        let SpeakerSettings { routers, groups, mtu, learnt, attributes, seed } = settings;
         let mut peers = Peers::new(groups);
         let (mut link, mut locals) = (Link::default(), HashMap::new());
         let limit = LearntLimit::new(learnt);
@@ -103,7 +114,9 @@ impl Speaker {
                 let same = |it: &&IpAddr| it.is_ipv4() == peer.address.is_ipv4();
                 let Some(local) = router.addresses.iter().find(same) else { continue };
                 let session = Session::new(peer.session);
-                peers.add(session, (*local, peer.address), limit.clone());
+                let learnt = Learnt::new(limit.clone());
+                let learnt = if attributes { learnt.with_attributes() } else { learnt };
+                peers.add(session, (*local, peer.address), learnt);
                 locals.entry(peer.address).or_insert(*local);
             }
         }
@@ -142,6 +155,12 @@ impl Speaker {
             Order::Routes(group, kind, prefixes) => peers.set_routes(group, kind, prefixes),
             Order::Start(peer) => peers.handle(now, peer as u32, Input::Start),
             Order::Stop(peer, error) => peers.handle(now, peer as u32, Input::Stop(error)),
+            Order::Reset(peer, error) => {
+                if peers.all.get(peer).is_some_and(|it| !it.session.is_stopped()) {
+                    peers.handle(now, peer as u32, Input::Stop(error));
+                    peers.handle(now, peer as u32, Input::Start);
+                }
+            }
             Order::Restart(peer, after) => {
                 peers.handle(now, peer as u32, Input::Restart { after });
             }
@@ -210,6 +229,11 @@ impl Speaker {
                 started.all(|peer| peer.fed_at.is_some())
             }
         }
+    }
+
+    /// Whether the peers have acknowledged everything, and nothing waits.
+    pub fn is_acknowledged(&self) -> bool {
+        self.stack.app().all_acknowledged()
     }
 
     /// The sessions, in the order of the settings.
@@ -309,7 +333,7 @@ impl Speaker {
             Err(_) => {
                 let peers = self.stack.app_mut();
                 peers.connections.remove(connection);
-                peers.handle(now, number, Input::Ended(Way::Active, EndReason::Unreachable));
+                peers.handle(now, number, Input::Ended(Way::Active, EndReason::NoPort));
             }
         }
     }

@@ -39,7 +39,7 @@ impl<A: Application> Stack<A> {
         now: Nanos,
         packet: &[u8],
         verify: bool,
-        near: FlowHint,
+        near: &mut FlowHint,
     ) -> bool {
         let Some((addresses, ports, segment)) = Segment::read_fast(packet, verify) else {
             return false;
@@ -62,13 +62,17 @@ impl<A: Application> Stack<A> {
         now: Nanos,
         ip: &Ip<'_>,
         verify: bool,
+        near: FlowHint,
     ) -> Result<(), Reject> {
         let (remote_port, local_port, segment) = Segment::read(ip)?;
         if verify && !ip.checksum_is_good() {
             return Err(Reject::TcpChecksum);
         }
         let key = Key { addresses: ip.addresses, local_port, remote_port, udp: false };
-        let hash = self.core.hash(&key);
+        let hash = near.hash.unwrap_or_else(|| self.core.hash(&key));
+        // With the hash of another packet, a new flow would have a place in the table where no
+        // packet of its own finds it.
+        debug_assert_eq!(hash, self.core.hash(&key), "a hint belongs to one packet");
         let flow = match self.core.find(hash, &key) {
             Some(Found::Flow(flow)) => {
                 self.count_in(flow, ip);

@@ -36,9 +36,11 @@ pub(crate) struct Core<S> {
     pub flows: Slab<S>,
     /// Head of the list of free records.
     free: u32,
-    /// Maps hashes to flows, by flow number, and to entries in [`Core::waits`], by position plus
-    /// [`Settings::flows`].
+    /// Maps hashes to the numbers of flows that have a record.
     pub table: Table,
+    /// Maps hashes to positions in [`Core::waits`]. Apart from the flows, because thousands of
+    /// tuples in TIME-WAIT would otherwise drive a table of few open flows out of the near caches.
+    wait_table: Table,
     pub wheel: Wheel,
     /// Flows in TIME-WAIT with nothing to send. A flow that owes an ACK, or received a segment, has
     /// a record until it has answered.
@@ -78,6 +80,8 @@ pub(crate) struct Core<S> {
     pub time_wait: u32,
 }
 
+/// The records, in one vector that grows with the flows: chunks would cost a further load at each
+/// access. Growing moves pages, not octets (mremap): 1 ms for 4 million flows, measured with glibc.
 pub(crate) struct Slab<S>(pub Vec<Flow<S>>);
 
 impl<S> std::ops::Index<u32> for Slab<S> {
@@ -157,13 +161,12 @@ const NONE: u32 = u32::MAX;
 /// Number of ended TIME-WAITs that are removed from the table in one batch.
 const EXPIRY_BATCH: usize = 16;
 
-/// Borrows [`Keys`] apart from the table, which is borrowed mutably.
+/// Borrows [`Keys`] apart from the tables, which are borrowed mutably.
 macro_rules! keys {
     ($core:expr) => {
         Keys {
             flows: &$core.flows,
             waits: &$core.waits,
-            first_wait: $core.settings.flows,
             addresses6: &$core.addresses6,
             secret: $core.settings.key,
         }
@@ -174,9 +177,10 @@ impl<S: Copy + Default> Core<S> {
     pub fn new(settings: Settings) -> Self {
         let waits = Waits::new(settings.flows);
         Self {
-            flows: Slab(Vec::with_capacity(settings.flows as usize)),
+            flows: Slab(Vec::new()),
             free: NONE,
-            table: Table::new(settings.flows, settings.flows as usize + waits.most()),
+            table: Table::new(settings.flows, settings.flows as usize),
+            wait_table: Table::new(settings.flows, waits.most()),
             wheel: Wheel::new(),
             waits,
             extras: Vec::new(),
@@ -235,7 +239,7 @@ impl<S: Copy + Default> Core<S> {
     pub fn memory(&self) -> usize {
         let extras: usize = self.extras.iter().map(|e| size_of::<Extra>() + e.capacity()).sum();
         self.flows.0.len() * size_of::<Flow<S>>()
-            + self.table.memory()
+            + self.tables_memory()
             + self.waits.memory()
             + extras
             + self.addresses6.capacity() * size_of::<(u128, u128)>()
@@ -244,6 +248,12 @@ impl<S: Copy + Default> Core<S> {
                 + self.spare_addresses6.capacity())
                 * 4
             + self.queue.capacity() * 4
+    }
+
+    /// Memory of the table of flows and that of TIME-WAIT, octets.
+    #[inline]
+    pub fn tables_memory(&self) -> usize {
+        self.table.memory() + self.wait_table.memory()
     }
 
     // Lookup.
@@ -259,34 +269,51 @@ impl<S: Copy + Default> Core<S> {
         hash4(self.settings.key, addresses, ports, false)
     }
 
+    /// Finds an IPv4 TCP flow. If that takes its hash, `near` gets it.
     #[inline]
-    pub fn find4(&self, near: FlowHint, addresses: u64, ports: u32) -> Option<u32> {
+    pub fn find4(&self, near: &mut FlowHint, addresses: u64, ports: u32) -> Option<u32> {
         let is_it = |f: &Flow<S>| {
             u64::from(f.local) << 32 | u64::from(f.remote) == addresses
                 && u32::from(f.local_port) << 16 | u32::from(f.remote_port) == ports
                 && !f.bits.has(Bits::V6)
                 && !f.bits.is_udp()
         };
-        let flow = near.0.wrapping_sub(1);
+        let flow = near.flow.wrapping_sub(1);
         // A released record has no state, so a stale `near` cannot match.
         match self.flows.0.get(flow as usize) {
             Some(f) if f.bits != Bits::default() && is_it(f) => Some(flow),
-            _ => self.table.find(self.hash4(addresses, ports), |flow| {
-                self.flows.0.get(flow as usize).is_some_and(is_it)
-            }),
+            _ => {
+                let hash = near.hash.unwrap_or_else(|| self.hash4(addresses, ports));
+                near.hash = Some(hash);
+                self.table.find(hash, |flow| is_it(&self.flows[flow]))
+            }
         }
     }
 
     #[inline]
     pub fn find(&self, hash: u32, key: &Key) -> Option<Found> {
-        let number = self.table.find(hash, |number| self.is(number, key))?;
-        let place = number.checked_sub(self.settings.flows);
-        Some(place.map_or(Found::Flow(number), Found::Wait))
+        match self.table.find(hash, |flow| self.is(flow, key)) {
+            Some(flow) => Some(Found::Flow(flow)),
+            // As at servers whose clients close first: a look-up would only load a slot.
+            None if self.wait_table.is_empty() => None,
+            None => self.wait_table.find(hash, |place| self.is_wait(place, key)).map(Found::Wait),
+        }
+    }
+
+    /// Prefetches the slots of a hash: its flow number + 1, or 0 without a flow.
+    #[inline]
+    pub fn peek(&self, hash: u32) -> u32 {
+        let flow = self.table.peek(hash);
+        if flow == 0 && !self.wait_table.is_empty() {
+            // Then it may be in TIME-WAIT, or a new flow, which is looked for there, too.
+            std::hint::black_box(self.wait_table.peek(hash));
+        }
+        flow
     }
 
     #[inline]
-    fn is(&self, number: u32, key: &Key) -> bool {
-        let Some(f) = self.flows.0.get(number as usize) else { return self.is_wait(number, key) };
+    fn is(&self, flow: u32, key: &Key) -> bool {
+        let f = &self.flows[flow];
         let ports = f.local_port == key.local_port && f.remote_port == key.remote_port;
         ports
             && f.bits.is_udp() == key.udp
@@ -295,14 +322,14 @@ impl<S: Copy + Default> Core<S> {
                     f.local == local && f.remote == remote && !f.bits.has(Bits::V6)
                 }
                 Addresses::V6 { .. } => {
-                    f.bits.has(Bits::V6) && self.addresses(number) == key.addresses
+                    f.bits.has(Bits::V6) && self.addresses(flow) == key.addresses
                 }
             }
     }
 
     #[inline(never)]
-    fn is_wait(&self, number: u32, key: &Key) -> bool {
-        let wait = self.waits.get(number - self.settings.flows);
+    fn is_wait(&self, place: u32, key: &Key) -> bool {
+        let wait = self.waits.get(place);
         wait.local_port == key.local_port
             && wait.remote_port == key.remote_port
             && wait.key(&self.addresses6) == *key
@@ -362,7 +389,7 @@ impl<S: Copy + Default> Core<S> {
             }
         }
         let keys = keys!(self);
-        self.table.insert(hash, flow, |number| keys.hash(number));
+        self.table.insert(hash, flow, |flow| keys.of_flow(flow));
         self.active += 1;
         self.classes[usize::from(class.0)].counters.active += 1;
         Some(flow)
@@ -389,7 +416,7 @@ impl<S: Copy + Default> Core<S> {
     /// Removes the flow from all structures and frees its record.
     pub fn release(&mut self, flow: u32) {
         let keys = keys!(self);
-        self.table.remove(keys.hash(flow), flow, |number| keys.hash(number));
+        self.table.remove(keys.of_flow(flow), flow, |flow| keys.of_flow(flow));
         self.release_extra(flow);
         let f = &self.flows[flow];
         if f.bits.has(Bits::V6) {
@@ -437,8 +464,10 @@ impl<S: Copy + Default> Core<S> {
             f.bits.set(Bits::RTX);
             return self.wake(now, flow, ends);
         };
-        let hash = keys!(self).hash(flow);
-        self.table.rename(hash, flow, self.settings.flows + place);
+        let keys = keys!(self);
+        let hash = keys.of_flow(flow);
+        self.table.remove(hash, flow, |flow| keys.of_flow(flow));
+        self.wait_table.insert(hash, place, |place| keys.of_wait(place));
         self.give_record(flow);
     }
 
@@ -446,11 +475,10 @@ impl<S: Copy + Default> Core<S> {
     pub fn expand(&mut self, now: Nanos, place: u32) -> u32 {
         let flow = self.take_record();
         let wait = self.waits.take(place);
-        self.table.rename(
-            self.hash(&wait.key(&self.addresses6)),
-            self.settings.flows + place,
-            flow,
-        );
+        let keys = keys!(self);
+        let hash = keys.of_wait(place);
+        self.wait_table.remove(hash, place, |place| keys.of_wait(place));
+        self.table.insert(hash, flow, |flow| keys.of_flow(flow));
         let class = &self.classes[usize::from(wait.class)];
         let f = &mut self.flows.0[flow as usize];
         (f.local, f.remote, f.local_port, f.remote_port, f.class) =
@@ -497,14 +525,13 @@ impl<S: Copy + Default> Core<S> {
                 *hash = self.hash(&wait.key(&self.addresses6));
             }
             let mut next_in_run = [0; EXPIRY_BATCH];
-            for (number, (_, hash)) in next_in_run.iter_mut().zip(&ended[..n]) {
-                *number = self.table.peek_next(*hash);
+            for (place, (_, hash)) in next_in_run.iter_mut().zip(&ended[..n]) {
+                *place = self.wait_table.peek_next(*hash);
             }
-            // Removal may move up the next entry; that needs its hash, and so its record in the
-            // cache.
-            let keys = keys!(self);
-            for number in next_in_run[..n].iter().filter_map(|number| number.checked_sub(1)) {
-                std::hint::black_box(keys.ports(number));
+            // Removal may move up the next entry; that needs its hash, and so its addresses and
+            // ports in the cache.
+            for place in next_in_run[..n].iter().filter_map(|place| place.checked_sub(1)) {
+                std::hint::black_box(self.waits.get(place).local_port);
             }
             for ((place, wait), hash) in &ended[..n] {
                 self.forget(*place, wait, *hash);
@@ -514,7 +541,7 @@ impl<S: Copy + Default> Core<S> {
 
     fn forget(&mut self, place: u32, wait: &Wait, hash: u32) {
         let keys = keys!(self);
-        self.table.remove(hash, self.settings.flows + place, |number| keys.hash(number));
+        self.wait_table.remove(hash, place, |place| keys.of_wait(place));
         if u32::from(wait.bits.0) & Bits::V6 != 0 {
             self.spare_addresses6.push(wait.remote);
         }
@@ -840,30 +867,23 @@ pub(crate) enum Found {
 /// Flags that a flow keeps in TIME-WAIT.
 const TIME_WAIT_BITS: u32 = Bits::TIMESTAMPS | Bits::SACK | Bits::ECN | Bits::V6 | Bits::PASSIVE;
 
-/// Resolves numbers of the table to addresses and ports.
+/// Computes the hashes of entries of the tables.
 struct Keys<'a, S> {
     flows: &'a Slab<S>,
     waits: &'a Waits,
-    first_wait: u32,
     addresses6: &'a [(u128, u128)],
     secret: [u64; 2],
 }
 
 impl<S> Keys<'_, S> {
-    fn ports(&self, number: u32) -> u16 {
-        match self.flows.0.get(number as usize) {
-            Some(flow) => flow.local_port,
-            None => self.waits.get(number - self.first_wait).local_port,
-        }
+    #[inline]
+    fn of_flow(&self, flow: u32) -> u32 {
+        hash_with(self.secret, &self.flows[flow].key(self.addresses6))
     }
 
     #[inline]
-    fn hash(&self, number: u32) -> u32 {
-        let key = match self.flows.0.get(number as usize) {
-            Some(flow) => flow.key(self.addresses6),
-            None => self.waits.get(number - self.first_wait).key(self.addresses6),
-        };
-        hash_with(self.secret, &key)
+    fn of_wait(&self, place: u32) -> u32 {
+        hash_with(self.secret, &self.waits.get(place).key(self.addresses6))
     }
 }
 
@@ -1099,6 +1119,60 @@ impl<S: Copy + Default> Socket<'_, S> {
         match self.core.flows[self.flow].srtt.micros() {
             0 => None,
             us => Some(Nanos(u64::from(us) * 1000)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u32, v6: bool) -> Key {
+        let addresses = match v6 {
+            true => Addresses::V6 { local: 1, remote: u128::from(number >> 10) << 64 },
+            false => Addresses::V4 { local: 1, remote: number >> 10 },
+        };
+        Key { addresses, local_port: number as u16 & 1023, remote_port: 80, udp: false }
+    }
+
+    /// Adds a flow in TIME-WAIT.
+    fn wait(core: &mut Core<u32>, number: u32, v6: bool) {
+        let key = key(number, v6);
+        let hash = core.hash(&key);
+        let flow = core.allocate(ClassId(0), &key, hash, State::TimeWait, 0).expect("room");
+        (core.active, core.time_wait) = (core.active - 1, core.time_wait + 1);
+        core.classes[0].counters.time_wait += 1;
+        core.compact(Nanos::ZERO, flow);
+    }
+
+    #[test]
+    fn time_wait_enlarges_its_own_table_and_not_that_of_open_flows() {
+        const WAITS: u32 = 20_000;
+        for v6 in [false, true] {
+            let mut core = Core::new(Settings { flows: 1 << 20, ..Settings::default() });
+            core.add_class(Tunables::default());
+            let empty = core.table.memory();
+            (0..WAITS).for_each(|number| wait(&mut core, number, v6));
+            assert_eq!((core.table.memory(), core.flows.0.len()), (empty, 1));
+            assert!(core.wait_table.memory() >= 8 * WAITS as usize);
+
+            let found = |core: &Core<u32>, number| {
+                let key = key(number, v6);
+                core.find(core.hash(&key), &key)
+            };
+            assert!((0..WAITS).all(|n| matches!(found(&core, n), Some(Found::Wait(_)))));
+            assert_eq!(found(&core, WAITS), None);
+
+            // A tuple that answers a segment has a record, and is in the other table.
+            let Some(Found::Wait(place)) = found(&core, 7) else { panic!("it is in TIME-WAIT") };
+            let flow = core.expand(Nanos::ZERO, place);
+            assert_eq!(found(&core, 7), Some(Found::Flow(flow)));
+            core.compact(Nanos::ZERO, flow);
+            assert!(matches!(found(&core, 7), Some(Found::Wait(_))));
+
+            core.expire_waits(Nanos(2_000_000_000));
+            assert!((0..WAITS).all(|n| found(&core, n).is_none()));
+            assert_eq!(core.time_wait, 0);
         }
     }
 }

@@ -89,20 +89,24 @@ impl<A: Application> Stack<A> {
     }
 
     /// Prefetches the flows of packets that are about to be received: their cache misses overlap
-    /// instead of adding up. Writes the position of each flow to `near`, in the packets' order.
+    /// instead of adding up. Writes the position and the hash of each flow to `near`, in the
+    /// packets' order.
     #[inline]
     pub fn prefetch<'p>(&self, packets: impl Iterator<Item = &'p [u8]>, near: &mut [FlowHint]) {
         let mut n = 0;
         for (place, packet) in near.iter_mut().zip(packets) {
-            *place = FlowHint(match addresses4(packet) {
-                Some((addresses, ports)) => self.core.table.peek(self.core.hash4(addresses, ports)),
-                None => 0,
-            });
+            *place = match addresses4(packet) {
+                Some((addresses, ports)) => {
+                    let hash = self.core.hash4(addresses, ports);
+                    FlowHint { flow: self.core.peek(hash), hash: Some(hash) }
+                }
+                None => FlowHint::default(),
+            };
             n += 1;
         }
         // A record spans two or three cache lines: one field of each is read.
         let touch = |near: &FlowHint| {
-            let flow = near.0.checked_sub(1)?;
+            let flow = near.flow.checked_sub(1)?;
             let f = self.core.flows.0.get(flow as usize)?;
             std::hint::black_box((f.local ^ f.rtx_at ^ f.extra, f.state));
             Some(())
@@ -115,15 +119,15 @@ impl<A: Application> Stack<A> {
     #[inline]
     pub fn prefetch_new(&self, tuples: impl Iterator<Item = Tuple>) {
         for key in tuples.filter_map(|tuple| Key::of(&tuple)) {
-            std::hint::black_box(self.core.table.peek(self.core.hash(&key)));
+            std::hint::black_box(self.core.peek(self.core.hash(&key)));
         }
     }
 
-    /// Whether the table exceeds the CPU's near caches. In a table that fits, the extra reads of
+    /// Whether the tables exceed the CPU's near caches. In tables that fit, the extra reads of
     /// [`Stack::prefetch`] only cost time.
     #[inline]
     pub fn exceeds_cache(&self) -> bool {
-        self.core.table.memory() > CACHE_SIZE
+        self.core.tables_memory() > CACHE_SIZE
     }
 
     /// Sets the lag of the timer clock (the `now` of all calls) against real time. Round-trip times
@@ -292,15 +296,15 @@ impl<A: Application> Stack<A> {
     // Shared with the other modules of the stack.
 
     #[inline(always)]
-    fn take(&mut self, now: Nanos, packet: &[u8], verify: bool, near: FlowHint) {
+    fn take(&mut self, now: Nanos, packet: &[u8], verify: bool, mut near: FlowHint) {
         let strays = &mut self.core.strays;
         strays.packets_in += 1;
         strays.octets_in += packet.len() as u64;
         self.core.caused_by_packet(now);
-        if self.receive_fast(now, packet, verify, near) {
+        if self.receive_fast(now, packet, verify, &mut near) {
             return;
         }
-        if let Err(bad) = self.dispatch(now, packet, verify) {
+        if let Err(bad) = self.dispatch(now, packet, verify, near) {
             let strays = &mut self.core.strays;
             *match bad {
                 Reject::NotIp => &mut strays.not_ip,
@@ -316,10 +320,16 @@ impl<A: Application> Stack<A> {
     }
 
     #[inline(never)]
-    fn dispatch(&mut self, now: Nanos, packet: &[u8], verify: bool) -> Result<(), Reject> {
+    fn dispatch(
+        &mut self,
+        now: Nanos,
+        packet: &[u8],
+        verify: bool,
+        near: FlowHint,
+    ) -> Result<(), Reject> {
         let ip = Ip::read(packet, verify)?;
         match ip.protocol {
-            TCP => self.receive_tcp(now, &ip, verify),
+            TCP => self.receive_tcp(now, &ip, verify, near),
             UDP => {
                 let header = ip.payload.first_chunk::<UDP_HEADER>().ok_or(Reject::Malformed)?;
                 let len = usize::from(be16(header, 4));
@@ -445,9 +455,15 @@ impl<A: Application> Stack<A> {
     }
 }
 
-/// Where to look for the flow of a packet: flow number + 1, or 0.
+/// Where to look for the flow of a packet. Belongs to one packet of one stack, because it has the
+/// hash of the packet's addresses and ports.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct FlowHint(pub(crate) u32);
+pub struct FlowHint {
+    /// The number + 1 of the flow in the first slot of the hash, or 0.
+    pub(crate) flow: u32,
+    /// The hash of an IPv4 TCP packet, if it was computed.
+    pub(crate) hash: Option<u32>,
+}
 
 /// Result of [`Stack::write_fast`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -346,7 +346,7 @@ impl Server {
     pub fn look(&mut self) -> bool {
         self.poll_flows();
         let mut ended = false;
-        match self.traffic.ended() {
+        match self.streams_ended() {
             Some(Ok(())) => {
                 ended = true;
                 self.replayed(None);
@@ -411,6 +411,12 @@ impl Server {
         }
         self.sessions.retain(|_, session| session.last_seen + SILENT > now);
         std::mem::take(&mut self.events_pending)
+    }
+
+    /// Whether a run of streams has ended. The end of a run with flows is left to
+    /// [`Self::poll_flows`]: it may come between two checks of the run, and is returned only once.
+    fn streams_ended(&mut self) -> Option<Result<(), String>> {
+        if self.flows_are_active() { None } else { self.traffic.ended() }
     }
 
     /// Stops all traffic when the server ends.
@@ -710,11 +716,14 @@ impl Server {
     }
 
     fn api_sync_v2(&self, params: &Params<'_>) -> Answer {
-        let (name, major, minor) =
-            (params.text("name")?, params.whole("major")?, params.whole("minor")?);
+        let (major, minor) = (params.whole("major")?, params.whole("minor")?);
+        self.check_api(params.text("name")?, major, minor)?;
+        Ok(json!({ "api_h": self.handle }))
+    }
+
+    fn check_api(&self, name: &str, major: u64, minor: u64) -> Result<(), Refusal> {
         if self.flows.is_some() {
-            Self::flow_api(name, major, minor).map_err(Refusal::failed)?;
-            return Ok(json!({ "api_h": self.handle }));
+            return Self::flow_api(name, major, minor).map_err(Refusal::failed);
         }
         if name != "STL" {
             return Err(Refusal::failed(format!(
@@ -728,11 +737,16 @@ impl Server {
                 API.0, API.1
             )));
         }
-        Ok(json!({ "api_h": self.handle }))
+        Ok(())
     }
 
+    /// The request of older clients, which have only streams.
     fn api_sync(&self, params: &Params<'_>) -> Answer {
         let versions = params.list("api_vers")?;
+        for version in versions.iter().filter_map(Value::as_object) {
+            let version = Params(version);
+            self.check_api("STL", version.whole("major")?, version.whole("minor")?)?;
+        }
         let one = |version: &Value| json!({ "type": version["type"], "api_h": self.handle });
         Ok(json!({ "api_vers": versions.iter().map(one).collect::<Vec<_>>() }))
     }
@@ -1396,7 +1410,11 @@ impl Server {
                 return Err(Refusal::failed("port is not active"));
             };
             let now = profile.active.as_ref().map_or(1.0, |active| active.load);
-            let by = translate::factor(load, &profile.streams, setting.speed)?;
+            let by = match (load, op) {
+                // As in TRex, a percentage to add or subtract is one of the load.
+                (Load::Total(Unit::Percent, percent), Op::Add | Op::Sub) => now * percent / 100.0,
+                _ => translate::factor(load, &profile.streams, setting.speed)?,
+            };
             let to = match op {
                 Op::Set => by,
                 Op::Add => now + by,
@@ -1507,6 +1525,7 @@ impl Server {
     }
 
     fn set_l2(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        self.check_idle("the port's destination")?;
         let text = params.text("dst_mac")?;
         let mac = text.parse().map_err(|_| {
             Refusal::parameters(format!("dst_mac = {text:?}: expected a MAC address"))
@@ -1518,6 +1537,7 @@ impl Server {
     }
 
     fn set_l3(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        self.check_idle("the port's addresses")?;
         let (source, destination) =
             (params.text("src_addr")?.to_owned(), params.text("dst_addr")?.to_owned());
         for (name, text) in [("src_addr", &source), ("dst_addr", &destination)] {
@@ -1538,6 +1558,7 @@ impl Server {
     }
 
     fn set_vlan(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        self.check_idle("the port's VLAN")?;
         let tags: Vec<u64> = params.list("vlan")?.iter().filter_map(Value::as_u64).collect();
         if tags.len() > 2 || tags.iter().any(|tag| *tag > 4095) {
             return Err(Refusal::parameters("vlan: expected at most two tags of 0 to 4095"));
@@ -1908,6 +1929,80 @@ pub(crate) mod tests {
         assert_eq!(before[0], after[0], "with latency");
         assert_ne!(before[1], after[1]);
         client.server.end();
+    }
+
+    #[test]
+    fn a_multiplier_changes_no_stream_with_latency() {
+        let mut client = Client::new("trex-multiplier", false);
+        client.owned = client.acquire("ann", 1, false).expect("free");
+        let mut steady = burst(1);
+        steady["mode"] = json!({ "type": "continuous", "rate": { "type": "pps", "value": 1000 } });
+        add(&mut client, "_", 1, &steady);
+        steady["mode"]["rate"]["value"] = json!(1);
+        steady["flow_stats"] = json!({ "enabled": false });
+        add(&mut client, "_", 2, &steady);
+        let forecast = client.ask("validate", json!({ "port_id": 0 })).expect("sound");
+        let range = ["min_pps", "max_pps"].map(|name| forecast["rate"][name].as_f64());
+        assert_eq!(range, [Some(1000.0), Some(1001.0)]);
+        let of_the_other = &forecast["graph"]["events"][0]["stream_id"];
+        assert_eq!((of_the_other, &forecast["graph"]["events_count"]), (&json!(2), &json!(1)));
+        let ask = |client: &mut Client, method: &str, op: &str, (kind, value): (&str, u32)| {
+            let mul = json!({ "type": kind, "op": op, "value": value });
+            client.ask(method, json!({ "port_id": 0, "mul": mul, "duration": -1 }))
+        };
+        let rates = |client: &Client| {
+            let active = client.server.ports[0].profiles["_"].active.as_ref().expect("active");
+            active.sent.iter().map(|one| one.stream.rate.value()).collect::<Vec<_>>()
+        };
+        let why = ask(&mut client, "start_traffic", "abs", ("pps", 900)).expect_err("too low");
+        assert!(why.text.contains("1000 pps together"), "{why:?}");
+        ask(&mut client, "start_traffic", "abs", ("pps", 5000)).expect("it starts");
+        assert_eq!(rates(&client), [1000.0, 4000.0]);
+        for (op, mul, expected) in [
+            ("abs", ("raw", 20), 20.0),
+            ("add", ("percentage", 50), 30.0),
+            ("abs", ("pps", 3000), 2000.0),
+        ] {
+            ask(&mut client, "update_traffic", op, mul).expect("active");
+            assert_eq!(rates(&client), [1000.0, expected], "{op} {mul:?}");
+        }
+        client.server.end();
+    }
+
+    #[test]
+    fn a_run_that_has_ended_does_not_begin_its_streams_again() {
+        let mut client = Client::new("trex-over", false);
+        client.owned = client.acquire("ann", 1, false).expect("free");
+        let mut steady = burst(1);
+        steady["mode"] = json!({ "type": "continuous", "rate": { "type": "pps", "value": 1000 } });
+        add(&mut client, "_", 1, &steady);
+        let mul = json!({ "type": "raw", "op": "abs", "value": 1 });
+        let asked = json!({ "port_id": 0, "mul": mul, "duration": 0.1 });
+        client.ask("start_traffic", asked).expect("it starts");
+        let until = Instant::now() + Duration::from_secs(60);
+        while !client.server.traffic.is_over() {
+            assert!(Instant::now() < until, "the run does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // As after the end of another profile, at the moment when the run ends.
+        client.server.renew(HashMap::new()).expect("nothing begins");
+        assert!(client.server.traffic.is_over());
+        while client.server.sends(0) {
+            assert!(Instant::now() < until, "the port does not become idle");
+            client.server.look();
+        }
+        assert_eq!(client.server.traffic.ports()[0].tx_packets, 100);
+        client.server.end();
+    }
+
+    #[test]
+    fn the_refusal_of_an_older_client_has_both_versions() {
+        let mut client = Client::new("trex-older", false);
+        let asked = |major| json!({ "api_vers": [{ "type": "core", "major": major, "minor": 1 }] });
+        let known = client.ask("api_sync", asked(5)).expect("the same version");
+        assert_eq!(known["api_vers"][0]["api_h"], client.handle);
+        let why = client.ask("api_sync", asked(4)).expect_err("older");
+        assert!(why.text.contains("client is 4.1, that of the server 5.1"), "{why:?}");
     }
 
     #[test]

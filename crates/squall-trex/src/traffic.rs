@@ -1,7 +1,7 @@
 //! The run that sends for all ports of the server, and its counters.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -260,7 +260,20 @@ impl Traffic {
         if fits && self.control.change(profile(&self.open.places, &self.open.longest, sent))? {
             return Ok(());
         }
+        // A run that has ended by itself has sent all of its streams. A new one would begin those
+        // with a duration again.
+        if self.control.is_over() && self.has_all(sent) {
+            return Ok(());
+        }
         self.reopen(start, sent)
+    }
+
+    /// Whether the run has all of these streams.
+    fn has_all(&self, sent: &[&Sent]) -> bool {
+        let streams = self.control.profile().map(|profile| &profile.streams);
+        let names: HashSet<&str> = streams.into_iter().flatten().map(|s| s.name.as_str()).collect();
+        let mut wanted = sent.iter().flat_map(|sent| sent.iter());
+        wanted.all(|one| names.contains(one.stream.name.as_str()))
     }
 
     /// Replaces the run by one that opens the ports with their current configuration. Streams

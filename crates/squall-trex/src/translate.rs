@@ -24,7 +24,7 @@ pub struct Macs {
     pub destination: MacAddr,
 }
 
-/// The rates of a port's streams.
+/// The rates of a port's streams. Those with latency keep their own rates, as in TRex.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
     /// Multiplies each stream's own rate.
@@ -163,10 +163,8 @@ pub fn translate(
     chain.factor = match setting.load {
         Load::Factor(factor) => factor,
         Load::Total(unit, total) => {
-            let rates = chain.made.iter().map(|(number, made)| {
-                in_unit(unit, streams[number].mode.rate, made.mean_len, setting.speed)
-            });
-            total / rates.sum::<Result<f64, Problem>>()?
+            let own = chain.made.iter().map(|(number, made)| (&streams[number], made.mean_len));
+            factor_for(unit, total, own, setting.speed)?
         }
     };
     if !(chain.factor.is_finite() && chain.factor > 0.0) {
@@ -213,7 +211,7 @@ pub fn translate(
             port: setting.port,
             packet: PacketSource::Octets(made.packet.clone().into()),
             size: made.sizes.clone(),
-            rate: rate(even(stream.mode.rate, made, setting.speed), chain.factor),
+            rate: rate(even(stream.mode.rate, made, setting.speed), chain.factor_of(*number)),
             mode: match stream.mode.kind {
                 Kind::Continuous => Mode::Continuous,
                 Kind::SingleBurst { total_pkts } => Mode::Burst(total_pkts),
@@ -281,12 +279,46 @@ pub fn factor(
         Load::Factor(factor) => return Ok(factor),
         Load::Total(unit, total) => (unit, total),
     };
-    let mut own = 0.0;
-    for stream in streams.values().filter(|stream| stream.enabled) {
-        let len = vm::make(stream, stream.packet.binary.clone(), false)?.mean_len;
-        own += in_unit(unit, stream.mode.rate, len, speed)?;
+    let enabled = streams.values().filter(|stream| stream.enabled);
+    let own = enabled.map(|stream| {
+        let made = vm::make(stream, stream.packet.binary.clone(), false)?;
+        Ok((stream, made.mean_len))
+    });
+    let own: Vec<(&Stream, f64)> = own.collect::<Result<_, Problem>>()?;
+    factor_for(unit, total, own.into_iter(), speed)
+}
+
+/// The factor for streams, each with its mean length, that have a rate of `total` together. It is
+/// of the streams without latency; 1 if there are none.
+///
+/// # Errors
+/// The streams with latency alone have a higher rate, or a rate depends on the port's speed, which
+/// is unknown.
+fn factor_for<'a>(
+    unit: Unit,
+    total: f64,
+    own: impl Iterator<Item = (&'a Stream, f64)>,
+    speed: Option<f64>,
+) -> Result<f64, Problem> {
+    let (mut fixed, mut scaled) = (0.0, 0.0);
+    for (stream, len) in own {
+        let rate = in_unit(unit, stream.mode.rate, len, speed)?;
+        *(if stream.has_latency() { &mut fixed } else { &mut scaled }) += rate;
     }
-    Ok(total / own)
+    if total < fixed {
+        let unit = match unit {
+            Unit::Pps => "pps",
+            Unit::BpsL1 => "bit/s on layer 1",
+            Unit::BpsL2 => "bit/s on layer 2",
+            Unit::Percent => "%",
+        };
+        return Err(Problem::new(format!(
+            "the streams with latency, whose rates no multiplier changes, have {fixed} {unit} \
+             together, more than the total of {total} {unit}\n  try a lower rate of these streams, \
+             or a higher total"
+        )));
+    }
+    Ok(if scaled == 0.0 { 1.0 } else { (total - fixed) / scaled })
 }
 
 fn label(number: u32, stream: &Stream) -> String {
@@ -305,6 +337,11 @@ struct Chain<'a> {
 }
 
 impl Chain<'_> {
+    /// The factor of a stream's own rate.
+    fn factor_of(&self, number: u32) -> f64 {
+        if self.streams[&number].has_latency() { 1.0 } else { self.factor }
+    }
+
     fn next_of(&self, number: u32) -> Option<u32> {
         let stream = &self.streams[&number];
         // A stream that may run once never starts its follower.
@@ -336,7 +373,7 @@ impl Chain<'_> {
     fn lasts(&self, number: u32) -> Result<f64, Problem> {
         let stream = &self.streams[&number];
         let pps = in_unit(Unit::Pps, stream.mode.rate, self.made[&number].mean_len, self.speed)?;
-        let gap = 1e6 / (pps * self.factor);
+        let gap = 1e6 / (pps * self.factor_of(number));
         Ok(match stream.mode.kind {
             Kind::Continuous => 0.0,
             Kind::SingleBurst { total_pkts } => (total_pkts - 1) as f64 * gap,

@@ -1012,6 +1012,16 @@ mod tests {
     }
 
     #[test]
+    fn checksums_in_frames_that_mpls_carries_are_fixed() {
+        let text = "eth/mpls/mpls(label=17)/eth/ipv4/udp";
+        let packet = squall_wire::Packet::parse(text).expect("a packet");
+        let build = packet.build(Some(100), &|_| unreachable!(), 0).expect("room for headers");
+        let fix = json!({ "type": "fix_checksum_hw", "l2_len": 36, "l3_len": 20, "l4_type": 11 });
+        let made = make(&stream(json!([fix])), build.bytes, false).expect("sound");
+        assert_eq!(made.recompute, ["ipv4[0].checksum", "udp[0].checksum"]);
+    }
+
+    #[test]
     fn checksums_follow_where_they_are_fixed_and_lengths_within_the_packet() {
         let vm = json!([var("len", "inc", (10, 10, 4000), 1, None), { "type": "trim_pkt_size", "name": "len" },
             { "type": "fix_checksum_ipv4", "pkt_offset": 14 }]);

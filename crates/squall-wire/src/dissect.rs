@@ -187,6 +187,20 @@ fn has_sources(rest: &[u8], each: usize) -> bool {
     count.is_some_and(|count| rest.len() == 4 + count * each)
 }
 
+/// The content after the last label, which does not name it: an IP header if its length is plausible; an
+/// Ethernet frame without a control word (RFC 4448), recognized by its EtherType; otherwise `ip`,
+/// which begins with the right version.
+fn carried_by_mpls(ip: Option<&'static HeaderDef>, rest: &[u8]) -> Option<&'static HeaderDef> {
+    let fits = |ip: &&HeaderDef| {
+        header_len(ip, rest).is_some_and(|len| packet_end(ip, 0, len, rest).is_some())
+    };
+    let ethernet = || {
+        let number = u64::from(be16(rest.get(..14)?, 12));
+        ETHERTYPES.iter().any(|known| known.1 == number).then(|| find("eth"))?
+    };
+    ip.filter(fits).or_else(ethernet).or(ip)
+}
+
 fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
     let octets = &bytes[layer.offset..layer.offset + layer.len];
     let rest = &bytes[layer.offset + layer.len..];
@@ -199,7 +213,7 @@ fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
     let header = layer.header;
     match header.proto {
         Proto::Mpls if octets[2] & 1 == 0 => find("mpls"),
-        Proto::Mpls => by_version(),
+        Proto::Mpls => carried_by_mpls(by_version(), rest),
         Proto::Vxlan => find("eth"),
         // Extension header type 0 means none.
         Proto::Gtpu if octets[0] & 4 != 0 && octets[11] != 0 => {

@@ -47,5 +47,5 @@ pub use squall_port::{CommonClock, PortFacts};
 pub use squall_profile::{
     Diagnostic, Diagnostics, Format, Mode as ProfileMode, Profile, Stream as ProfileStream,
 };
-pub use squall_record::totals;
+pub use squall_record::{host_table::HostSearch, totals};
 pub use squall_report::{host_table, report};

@@ -1,8 +1,9 @@
-//! Routers of a run: starts their daemons, and asks for their states.
+//! Routers of a run: starts their daemons, asks for their states, and passes orders. Native routers
+//! have no daemon: they are a part of the engine.
 
 use std::io;
 
-use squall_engine::RouterLinks;
+use squall_engine::{RouterLinks, Running, Snapshot};
 use squall_machine::router::Router;
 use squall_plan::Plan;
 use squall_profile::RouterStep;
@@ -28,7 +29,7 @@ impl Routers {
     pub fn start(plan: &Plan) -> Result<(Self, RouterLinks), Error> {
         let (mut daemons, mut links) = (Vec::new(), Vec::new());
         for (number, router) in plan.routers.iter().enumerate() {
-            if router.elsewhere {
+            if router.elsewhere || router.settings.daemon.native().is_some() {
                 links.push(None);
                 continue;
             }
@@ -57,7 +58,8 @@ impl Routers {
     /// # Errors
     /// [`Error::Usage`]: there is no such router here, or it does not have what the order names.
     /// [`Error::Environment`]: its daemon has ended.
-    pub fn order(&self, plan: &Plan, name: &str, step: &RouterStep) -> Result<(), Error> {
+    pub fn order(&self, running: &Running, name: &str, step: &RouterStep) -> Result<(), Error> {
+        let plan = running.plan();
         let names = || plan.routers.iter().map(|router| router.name.as_str());
         let number = names().position(|one| one == name).ok_or_else(|| {
             let hint = squall_units::suggest(name, names());
@@ -68,6 +70,10 @@ impl Routers {
             .ok_or_else(|| Error::Usage(format!("the order for router {name:?} has no action")))?;
         squall_router::check(&router.settings, &step.order)
             .map_err(|error| Error::Usage(format!("router {name:?}: {error}")))?;
+        if router.settings.daemon.native().is_some() && !router.elsewhere {
+            running.order(number, step.order, step.duration);
+            return Ok(());
+        }
         let here = self.0.iter().find(|(one, _)| *one == number).map(|(_, daemon)| daemon);
         let daemon = here.ok_or_else(|| {
             Error::Usage(format!(
@@ -79,7 +85,14 @@ impl Routers {
             .map_err(|error| Error::Environment(format!("router {name:?}: {error}")))
     }
 
+    /// The states of the daemons, with the numbers of their routers.
     pub fn states(&self) -> Vec<(usize, DaemonState)> {
         self.0.iter().map(|(number, daemon)| (*number, daemon.state())).collect()
     }
+}
+
+/// The states of native routers, with their numbers.
+pub(crate) fn native_states(snapshots: &[Snapshot]) -> impl Iterator<Item = (usize, DaemonState)> {
+    let all = snapshots.iter().flat_map(|snapshot| &snapshot.routers);
+    all.filter_map(|of| Some((of.router, of.native.as_deref()?.clone())))
 }

@@ -31,6 +31,7 @@ use squall_port_linux::bypass;
 use squall_profile::{Attack, AttackOf, AttackPace, Profile, RouterStep};
 use squall_record::{
     Context, Counted, End, Record, ReplayEnd, Usage,
+    host_table::HostSearch,
     load::{self, LastLoad},
     received,
     sample::{Last, Series},
@@ -50,7 +51,7 @@ use crate::{
     attacking::{self, Prepared},
     capture::{Capture, Capturing, filter_of},
     report::{Asked, EndedBy, NodeClock, Report, Sample, fail_if::FailIf, flows::ALL},
-    routers::Routers,
+    routers::{Routers, native_states},
     settings,
 };
 
@@ -204,8 +205,9 @@ impl Planned {
 pub struct Run {
     session: Resolved,
     running: Running,
-    /// The profile's plan, without streams that were added or removed during the run.
-    planned: Plan,
+    /// The profile's plan, without streams that were added or removed during the run. Shared with
+    /// the engine until then.
+    planned: Arc<Plan>,
     /// The profile's replays at the time when the run was opened.
     opened: Arc<[squall_profile::Replay]>,
     limits: Vec<PortLimits>,
@@ -234,6 +236,10 @@ pub struct Run {
 
 /// How long to receive after everything is sent, unless the options set it.
 const LINGER: Duration = Duration::from_millis(200);
+
+/// Number of streams from which on memory that reading and planning the profile have freed returns
+/// to the system before the run: 100 MB for 100,000 streams.
+const MANY_STREAMS: usize = 10_000;
 
 /// How often to evaluate `abort_if`. Each evaluation costs every worker a snapshot, so the interval
 /// is that of a live view.
@@ -322,7 +328,7 @@ impl Session {
     /// # Errors
     /// Errors in addresses or in the profile; ports that cannot be opened.
     pub fn open(self) -> Result<Opened, Error> {
-        self.resolve(&|_, _| true)?.open()
+        self.resolve(&|_, _| true)?.open(&|| false)
     }
 }
 
@@ -414,7 +420,7 @@ impl Resolved {
             }
         })?;
         let virtual_time = self.settle(&mut limits);
-        let mut plan = self.compile(&limits, virtual_time)?;
+        let mut plan = self.compile(&limits, virtual_time, &|| false)?;
         for port in generate {
             squall_engine::can_be_generated(&plan, port, &plan.ports[port].address)
                 .map_err(|error| Error::Usage(error.to_string()))?;
@@ -505,11 +511,12 @@ impl Resolved {
         virtual_time
     }
 
-    /// Like [`Session::open`].
+    /// Like [`Session::open`], but ends early with an error if `is_cancelled` returns true:
+    /// planning a million streams takes several seconds.
     ///
     /// # Errors
     /// As for [`Session::open`].
-    pub fn open(mut self) -> Result<Opened, Error> {
+    pub fn open(mut self, is_cancelled: &dyn Fn() -> bool) -> Result<Opened, Error> {
         let (mut ports, mut take, mut marks) = (Vec::new(), Vec::new(), Vec::new());
         let (mut limits, notes) = self.each_port(|port, wanted| {
             if self.capture.is_some() {
@@ -545,10 +552,15 @@ impl Resolved {
         if self.caller.key.is_none() && self.is_new_run(&limits, virtual_time) {
             self.caller.key = Some(new_key());
         }
-        if let Some(path) = &self.options.key_log {
-            self.key_log = Some(KeyLog::create(path).map_err(|error| Cannot::write(path, &error))?);
+        let (mut plan, claim) = self.claim(&limits, virtual_time, is_cancelled)?;
+        if plan.streams.len() >= MANY_STREAMS {
+            squall_port_linux::trim_heap();
         }
-        let (mut plan, claim) = self.claim(&limits, virtual_time)?;
+        if let Some(path) = &self.options.key_log {
+            let log = key_log(path, &plan)?;
+            plan.log_keys(&log);
+            self.key_log = Some(log);
+        }
         let surveys = squall_plan::survey(&plan, &limits).map_err(Error::Usage)?;
         let permits = room::permits(&plan, &ports, &surveys, self.forces())?;
         ports.iter_mut().zip(permits).for_each(|(port, permit)| port.permit(permit));
@@ -606,21 +618,31 @@ impl Resolved {
 
     /// Compiles the plan and claims its CPUs. If another run has claimed some of them meanwhile,
     /// tries again without these.
-    fn claim(&self, limits: &[PortLimits], virtual_time: bool) -> Result<(Plan, Claim), Error> {
+    fn claim(
+        &self,
+        limits: &[PortLimits],
+        virtual_time: bool,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(Plan, Claim), Error> {
         loop {
-            let plan = self.compile(limits, virtual_time)?;
+            let plan = self.compile(limits, virtual_time, is_cancelled)?;
             if let Ok(claim) = Claim::of(&plan, self.cpus().is_some()) {
                 return Ok((plan, claim));
             }
         }
     }
 
-    fn compile(&self, limits: &[PortLimits], virtual_time: bool) -> Result<Plan, Error> {
+    fn compile(
+        &self,
+        limits: &[PortLimits],
+        virtual_time: bool,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<Plan, Error> {
         let pin = match virtual_time {
             true => None,
             false => Some(cpus::choose(self.cpus(), self.options.cores)?),
         };
-        self.compile_for(limits, pin, None, true, &|| false)
+        self.compile_for(limits, pin, None, true, is_cancelled)
     }
 
     /// `opened`: the profile's replays when the run began. `look_up`: whether to resolve host
@@ -636,6 +658,7 @@ impl Resolved {
         let options = Options {
             cores: self.options.cores.or(self.cpus().map(<[u32]>::len)),
             cpus: squall_machine::cpus_here(),
+            memory: memory(),
             pin,
             multiplier: self.options.mult,
             part: self.part(),
@@ -684,6 +707,13 @@ impl Resolved {
     }
 }
 
+/// This machine's memory in octets; 0: unknown. Read once, because a change of a run must find the
+/// same limit of flows, also if the memory of a virtual machine has grown meanwhile.
+fn memory() -> u64 {
+    static MEMORY: OnceLock<u64> = OnceLock::new();
+    *MEMORY.get_or_init(|| squall_capture::machine_memory().unwrap_or(0))
+}
+
 /// A random key that differs from those of files and of runs with the default seed.
 fn new_key() -> u16 {
     // `RandomState` is seeded from the system's random numbers.
@@ -710,6 +740,18 @@ fn routes_file(path: &Path, plan: &Plan) -> Result<File, Error> {
     Ok(File::create(path).map_err(|error| Cannot::write(path, &error))?)
 }
 
+/// Creates the file for the secrets of TLS sessions.
+fn key_log(path: &Path, plan: &Plan) -> Result<KeyLog, Error> {
+    if !plan.has_tls() {
+        return Err(Error::Usage(format!(
+            "{}: no flows of the profile use TLS\n  try tls = true in [[template]], --tls, or a \
+             URL with https",
+            path.display()
+        )));
+    }
+    Ok(KeyLog::create(path).map_err(|error| Cannot::write(path, &error))?)
+}
+
 /// Opens a reader for each replay's captures.
 fn readers(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Reader>, Error> {
     let reader = |replay: &PlanReplay| {
@@ -722,9 +764,17 @@ fn readers(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Reader>, Error> {
 /// Whether streams start each other in an endless cycle.
 fn has_cycle(plan: &Plan) -> bool {
     let follow = |i: usize| plan.streams[i].next.filter(|n| n.times.is_none()).map(|n| n.stream);
-    // If a chain has as many steps as there are streams, it contains a stream twice.
-    (0..plan.streams.len())
-        .any(|first| (0..plan.streams.len()).try_fold(first, |i, _| follow(i)).is_some())
+    // From which stream each stream was reached first. A chain that ends at a stream of an earlier
+    // chain is no cycle; one that ends at a stream of its own is.
+    let mut reached_from = vec![None; plan.streams.len()];
+    (0..plan.streams.len()).any(|first| {
+        let mut at = Some(first);
+        while let Some(i) = at.filter(|&i| reached_from[i].is_none()) {
+            reached_from[i] = Some(first);
+            at = follow(i);
+        }
+        at.is_some_and(|i| reached_from[i] == Some(first))
+    })
 }
 
 /// Reads files relative to the profile's directory.
@@ -820,7 +870,7 @@ impl Opened {
         Err(Error::Usage(format!("cannot evaluate {criterion}: {why}")))
     }
 
-    /// Starts the workers. The first frame is due some 20 ms later, plus 5 us for each stream.
+    /// Starts the workers. The first frame is due 5 to 20 ms later, plus 5 us for each stream.
     ///
     /// # Errors
     /// A queue cannot be opened.
@@ -910,8 +960,8 @@ impl Opened {
             clock: self.session.caller.clock,
         };
         let (routers, links) = Routers::start(&self.plan)?;
-        let plan = Arc::new(self.plan.clone());
-        let ready = squall_engine::ready(plan, self.ports, settings, self.readers, links);
+        let plan = Arc::new(self.plan);
+        let ready = squall_engine::ready(plan.clone(), self.ports, settings, self.readers, links);
         let ready = ready.map_err(|e| match e {
             squall_engine::EngineError::Port { error, .. }
                 if matches!(
@@ -926,7 +976,7 @@ impl Opened {
         Ok(Held {
             session: self.session,
             ready,
-            planned: self.plan,
+            planned: plan,
             limits: self.limits,
             virtual_time: self.virtual_time,
             context,
@@ -964,7 +1014,7 @@ fn common(clock: NodeClock) -> CommonClock {
 pub struct Held {
     session: Resolved,
     ready: squall_engine::Ready,
-    planned: Plan,
+    planned: Arc<Plan>,
     limits: Vec<PortLimits>,
     virtual_time: bool,
     context: Context,
@@ -976,7 +1026,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Starts the run. The first frame is due at `at` on the session's clock; `None`: some 20 ms
+    /// Starts the run. The first frame is due at `at` on the session's clock; `None`: 5 to 20 ms
     /// from now. If `at` has passed, the run catches up with the overdue frames.
     pub fn go(self, at: Option<Nanos>) -> Run {
         let local = at.map(|at| self.local(at));
@@ -1175,6 +1225,8 @@ impl Run {
     }
 
     fn record_so_far(&self, snapshots: Vec<squall_engine::Snapshot>) -> Record<'_> {
+        let mut daemons = self.routers.states();
+        daemons.extend(native_states(&snapshots));
         Record {
             context: &self.context,
             plan: self.running.plan(),
@@ -1186,7 +1238,7 @@ impl Run {
             pacing: self.running.pacing(false),
             usage: usage(),
             capture: self.capturing.as_ref().map(Capturing::so_far),
-            daemons: self.routers.states(),
+            daemons,
             end: None,
         }
     }
@@ -1236,7 +1288,7 @@ impl Run {
     /// or its daemon has ended.
     pub fn order(&self, router: &str, order: &serde_json::Value) -> Result<(), Error> {
         let order = RouterStep::order(order, &format!("order for router {router:?}"))?;
-        self.routers.order(self.running.plan(), router, &order)
+        self.routers.order(&self.running, router, &order)
     }
 
     /// Changes the run to another profile.
@@ -1366,7 +1418,7 @@ impl Run {
             self.running.limit(session.profile.stop)?;
         }
         self.running.apply(self.planned.diff(&new))?;
-        (self.planned, self.session) = (new, session);
+        (self.planned, self.session) = (Arc::new(new), session);
         Ok(())
     }
 
@@ -1514,6 +1566,12 @@ impl Run {
         squall_record::host_table::page(&self.running, question)
     }
 
+    /// Continues a search for hosts of this run by some milliseconds. Returns whether it is
+    /// complete: then its page is that of [`Run::hosts`].
+    pub fn search_hosts(&self, search: &mut HostSearch) -> bool {
+        search.read(&self.running)
+    }
+
     /// Host `number`, from 1, of the group with this name, or of the only one, with its last
     /// events.
     ///
@@ -1573,8 +1631,9 @@ impl Run {
         };
         let (start, would_end) = (self.running.start(), self.would_end());
         // Before their links end with the workers.
-        let daemons = self.routers.states();
+        let mut daemons = self.routers.states();
         let mut outcome = self.running.finish()?;
+        daemons.extend(native_states(&outcome.workers));
         self.passage.iter_mut().for_each(|passage| passage.collect(&mut outcome));
         let mut replayed: Vec<Replayed> = outcome.take();
         replayed.sort_by_key(|replayed| replayed.number);

@@ -1110,6 +1110,11 @@ export interface RoutesReport {
    * at the new port, for the routes whose frames arrived at another port later.
    */
   convergence: RouteTimes | null;
+  /**
+   * The results of each step of a router: at most 16, in order. The plan says whether there are
+   * more. Empty without steps, or if times are not known. Live orders are no steps here.
+   */
+  steps: RouteStepReport[];
   /** Number of routes whose first and last frame arrived at a port, for each port. */
   ports: RoutePort[];
   /** The routes that lost most frames, at most 100, worst first. */
@@ -1128,6 +1133,40 @@ export interface RouteTimes {
   p99_s: number;
   /** The longest time (Full). */
   full_s: number;
+}
+
+/**
+ * The frames of a stream that were due from 100 ms before a step of a router to 100 ms before the
+ * next one: frames may leave later than they are due. If the stream's port was delayed by more (its
+ * `moved_s`), frames after a step may be part of the step before.
+ */
+export interface RouteStepReport {
+  /** The router and its step: `r1: withdraw edge`; several with commas if they are due at once. */
+  steps: string;
+  /**
+   * When it was due, and when it was begun, seconds after the start of the run; `null`: the router
+   * is on another node.
+   */
+  due_s: number;
+  begun_s: number | null;
+  /** Frames to all routes, and those that are lost. */
+  sent: number;
+  lost: number;
+  /**
+   * Routes of which frames are lost, and those whose last frame before the next step did not
+   * arrive.
+   */
+  lossy: number;
+  down: number;
+  /** As in `RoutesReport`, of these frames. */
+  loss_of_connectivity: RouteTimes | null;
+  loss_derived_s: number | null;
+  convergence: RouteTimes | null;
+  /**
+   * The Route-Specific Convergence Time (section 3.6.3) of the routes whose frames changed the
+   * port: from the step to the departure of the first frame at the new port.
+   */
+  since_step: RouteTimes | null;
 }
 
 /** Routes by port. */
@@ -2119,8 +2158,10 @@ export interface RouterReport {
   name: string;
   /** Name of the port. */
   port: string;
-  /** The daemon: `BIRD`. */
+  /** The daemon: `BIRD` or `FRR`, or `native`. */
   daemon: string;
+  /** Number of routers: more than 1 only for native ones. */
+  count: number;
   /** Routes of the profile, which it announces. */
   routes: number;
   /** Frames of the daemon to the port. */
@@ -2128,7 +2169,13 @@ export interface RouterReport {
   /** Frames of the port that the daemon got, and those for which its interface had no room. */
   received: number;
   dropped: number;
+  /**
+   * A native router with more than 100 sessions has only those here that are not up, at most 100 of
+   * them.
+   */
   protocols: RouterProtocolReport[];
+  /** Sums over all sessions; `null`: a daemon, whose sessions are all in `protocols`. */
+  sessions: RouterSessionsReport | null;
   /** How often sessions that were up went down, other than by a step. */
   downs: number;
   /** Groups of routes, in the order of the profile. */
@@ -2141,9 +2188,9 @@ export interface RouterReport {
   expected: ExpectedRoutesReport | null;
   /** Why the daemon or its link ended before the end of the run; `null`: it did not. */
   failed: string | null;
-  /** CPU time of the daemon, seconds, and its peak memory, octets. */
-  cpu_s: number;
-  memory: number;
+  /** CPU time of the daemon, seconds, and its peak memory, octets; `null`: there is no daemon. */
+  cpu_s: number | null;
+  memory: number | null;
 }
 
 /** A protocol of a router. */
@@ -2157,7 +2204,7 @@ export interface RouterProtocolReport {
    * daemon.
    */
   state: string;
-  /** BGP: the session is established. OSPF: it has neighbors. RIP and BFD: it runs. */
+  /** BGP: the session is established. OSPF, IS-IS: it has neighbors. RIP and BFD: it runs. */
   up: boolean;
   /** Time from the daemon's start until it was up first, seconds; `null`: never. */
   up_after_s: number | null;
@@ -2168,6 +2215,50 @@ export interface RouterProtocolReport {
   /** Routes that it has learnt, and routes that it announces. */
   imported: number;
   exported: number;
+  /**
+   * Time from Established until the neighbor had acknowledged all routes, seconds; `null`: it has
+   * not, or the daemon does not know.
+   */
+  acknowledged_after_s: number | null;
+  /** Messages; `null`: the daemon does not know. */
+  sent: RouterMessagesReport | null;
+  received: RouterMessagesReport | null;
+}
+
+/** Messages of BGP by their type. */
+export interface RouterMessagesReport {
+  opens: number;
+  updates: number;
+  notifications: number;
+  keepalives: number;
+  refreshes: number;
+}
+
+/** Sums over the sessions of native routers. */
+export interface RouterSessionsReport {
+  sessions: number;
+  /** Sessions that are established. */
+  up: number;
+  /** Sessions that were established at any time. */
+  ever_up: number;
+  /**
+   * Time from the start of the run until each session had been established, seconds; `null`: one
+   * has not.
+   */
+  all_up_after_s: number | null;
+  /**
+   * The longest time of a session from Established until the neighbor had acknowledged all routes,
+   * seconds; `null`: none has.
+   */
+  acknowledged_after_s: number | null;
+  /** Routes that were learnt, and routes that are announced. */
+  imported: number;
+  exported: number;
+  /** Messages. */
+  sent: RouterMessagesReport;
+  received: RouterMessagesReport;
+  /** How often a neighbor had no room for more octets: it is slower than the router. */
+  closed_windows: number;
 }
 
 /** A group of routes of a router. */
@@ -2179,11 +2270,13 @@ export interface RouterGroupReport {
   withdrawn: number;
   /** Withdrawals by flaps. */
   flaps: number;
+  /** Withdrawals and announcements by flaps that came over 100 ms late. */
+  late_flaps: number;
 }
 
 /** A step of a router that was carried out. Times are seconds after the start of the run. */
 export interface RouterStepReport {
-  /** `withdraw`, `announce`, `down`, `up`, `restart`, `refresh`, `silent` or `talk`. */
+  /** `withdraw`, `announce`, `down`, `up`, `restart`, `refresh`, `silent`, `talk` or `notify`. */
   action: string;
   /** The group, or the address of the neighbor, that it names; `null`: all. */
   group: string | null;
@@ -2194,8 +2287,9 @@ export interface RouterStepReport {
   /** When it was begun. */
   begun_s: number;
   /**
-   * When the daemon had acknowledged it; for single routes, when it had taken over all of them; for
-   * `restart`, when it answered again. `null`: it has not yet.
+   * When the daemon had acknowledged it; for single routes, when it had taken over all of them (of
+   * FRR, its zebra, whose protocols announce them later); for `restart`, when it answered again.
+   * For native routers, when the neighbors had acknowledged all octets. `null`: it has not yet.
    */
   acknowledged_s: number | null;
   /** Routes that were withdrawn or announced by it. */
@@ -2208,8 +2302,9 @@ export interface RouterStepReport {
 }
 
 /**
- * The routes that another router announces, compared by number with those learnt: by the protocol
- * (BGP, OSPF, RIP) that has learnt most.
+ * The routes that another router announces, compared with those learnt: at the end of the run of a
+ * native router prefix by prefix, if none of them is withdrawn; otherwise by number, with the
+ * protocol (BGP, OSPF, IS-IS, RIP) that has learnt most.
  */
 export interface ExpectedRoutesReport {
   /** The other router, and its group; `null`: all groups. */
@@ -2217,9 +2312,11 @@ export interface ExpectedRoutesReport {
   group: string | null;
   /** Routes that it announces now. */
   routes: number;
-  /** How many fewer or more were learnt. */
+  /** Routes that were not learnt, and further ones that were. */
   missing: number;
   extra: number;
+  /** Whether prefixes were compared. */
+  by_prefix: boolean;
 }
 
 /** One `[[attack]]` of a profile. */
@@ -3146,17 +3243,19 @@ export interface Stream {
   /**
    * "host:NAME": the hosts of this group, which is on the same port, send the frames, one after the
    * other, if they have an address. A frame has the MAC address, VLAN and IP address of its host,
-   * and goes to the MAC address of its gateway, unless the packet sets `eth(dst=...)`. Default: the
-   * packet's addresses.
+   * and goes to the MAC address of its gateway, unless the packet sets `eth(dst=...)`; that of a
+   * host with `pppoe` is in its session. Default: the packet's addresses.
    */
   src?: string | number | boolean;
   /**
    * "host:NAME": frames go to the hosts of this group that have an address, one after the other.
    * The destination's MAC address is that of the host, unless the packet sets `eth(dst=...)`, or
-   * the frames come from hosts. "routes:ROUTER" or "routes:ROUTER/GROUP": frames go to the routes
-   * that the router announces, one after the other: to the first host of each, or with "#7" at the
-   * end to the seventh. With `latency = true`, the report has the loss and convergence of each
-   * route. Default: the packet's addresses.
+   * the frames come from hosts; that to a host with `pppoe` is then in its session, from its access
+   * concentrator. "routes:ROUTER" or "routes:ROUTER/GROUP": frames go to the routes that the router
+   * announces, one after the other: to the first host of each, or the next address if a more
+   * specific route has it; or with "#7" at the end to the seventh host. A default route is left
+   * out. With `latency = true`, the report has the loss and convergence of each route. Default: the
+   * packet's addresses.
    */
   dst?: string | number | boolean;
   /**
@@ -3587,6 +3686,12 @@ export interface Flows {
    * The highest number of flows that are open at a time; further ones are not begun, and counted.
    */
   active_limit?: number | string;
+  /**
+   * The room for flows of each worker at each port, including those in TIME-WAIT; further ones are
+   * not begun or accepted, and counted as full. A flow takes up to 200 octets of memory. Default:
+   * as many as fit half of the machine's memory, but at least 2,097,152 and at most 268,435,456.
+   */
+  max_flows?: number | string;
   /**
    * The time that open flows have at the end before they are aborted and counted. Default 5 s.
    * Units: ns, us, ms, s, min, h; a bare number is seconds.
@@ -4604,15 +4709,28 @@ export interface HostGroup {
 }
 
 /**
- * A router: a routing daemon (BIRD 2) in a network namespace of its own, whose interface is on a
- * port. It has the frames of the port that are for its MAC address or for groups; test traffic does
- * not reach it.
+ * A router: a routing daemon (BIRD 2 or FRR) in a network namespace of its own, whose interface is
+ * on a port; or a native one, which needs neither. It has the frames of the port that are for its
+ * MAC address or for groups; test traffic does not reach it.
  */
 export interface Router {
   /** Unique among routers; reports use it. Default "router 1" and so on. */
   name?: string;
   /** A name from [ports]. May be left out if there is only one. */
   port?: string;
+  /**
+   * "bird": a routing daemon (BIRD 2). "frr": FRR, which has IS-IS, too. "native": no daemon, but a
+   * speaker of BGP that is a part of Squall, for many sessions, fast announcements, any
+   * NOTIFICATION and virtual time. Default "bird"; with isis "frr".
+   */
+  daemon?: string;
+  /**
+   * Number of routers, with daemon = "native": they have the same neighbors and routes, and their
+   * addresses, MAC addresses and router IDs follow each other. Default 1.
+   */
+  count?: number | string;
+  /** Difference between the numbers of the autonomous systems of two of them. Default 0. */
+  asn_step?: number | string;
   /** MAC address. Default 02:54:NN:00:00:01, where NN is the number of the router. */
   mac?: string | number | boolean;
   /** Address with the length of its prefix: "10.0.0.1/24". */
@@ -4630,7 +4748,7 @@ export interface Router {
    * seconds.
    */
   hold?: string | number;
-  /** Password of BGP's TCP connections (RFC 2385). Default: none. */
+  /** Password of BGP's TCP connections (RFC 2385): 1 to 80 octets. Default: none. */
   password?: string;
   /** `MULTI_EXIT_DISC` of the routes that BGP announces. Default: none. */
   med?: number | string;
@@ -4643,13 +4761,24 @@ export interface Router {
   /** The router speaks OSPFv3 (RFC 5340) in this area: "0.0.0.0". */
   ospf3?: string | number | boolean;
   /**
-   * Interval of OSPF's hello packets, whole seconds. Default 10 s. Units: ns, us, ms, s, min, h; a
-   * bare number is seconds.
+   * The router speaks IS-IS (ISO/IEC 10589, RFC 1195) in this area: "49.0001". It then runs FRR.
+   * Its system ID has the digits of the router ID: 192.168.1.1 is 1921.6800.1001.
+   */
+  isis?: string | number | boolean;
+  /** Level of IS-IS: "1", "2" or "1-2". Default "1-2". */
+  isis_level?: string;
+  /** Metric of the interface in IS-IS. Default 10. */
+  isis_metric?: number | string;
+  /** Network of IS-IS: "broadcast" or "point-to-point". Default "broadcast". */
+  isis_network?: string;
+  /**
+   * Interval of the hello packets of OSPF and IS-IS, whole seconds. Default 10 s. Units: ns, us,
+   * ms, s, min, h; a bare number is seconds.
    */
   hello?: string | number;
   /**
-   * Time after which a silent neighbor of OSPF is gone, whole seconds. Default four intervals.
-   * Units: ns, us, ms, s, min, h; a bare number is seconds.
+   * Time after which a silent neighbor of OSPF or IS-IS is gone, whole seconds; with IS-IS, 2 to
+   * 100 intervals. Default four intervals. Units: ns, us, ms, s, min, h; a bare number is seconds.
    */
   dead?: string | number;
   /** The router speaks RIPv2 (RFC 2453). Default false. */
@@ -4662,7 +4791,7 @@ export interface Router {
    */
   rip_update?: string | number;
   /**
-   * The router watches the neighbors of BGP and OSPF by BFD (RFC 5880), with packets at this
+   * The router watches the neighbors of BGP, OSPF and IS-IS by BFD (RFC 5880), with packets at this
    * interval: "100 ms". Default: no BFD. Units: ns, us, ms, s, min, h; a bare number is seconds.
    */
   bfd?: string | number;
@@ -4749,7 +4878,8 @@ export interface RouterStep {
   /**
    * "withdraw" or "announce" routes; "down" or "up": sessions; "restart": the daemon; "refresh":
    * ask neighbors for their routes again (RFC 2918); "silent" or "talk": the link drops all frames
-   * of the router in both directions, or no longer.
+   * of the router in both directions, or no longer; "notify": end sessions with a NOTIFICATION of
+   * this code, with daemon = "native".
    */
   action?: string;
   /** Group whose routes are withdrawn or announced. Default: all groups. */
@@ -4763,6 +4893,12 @@ export interface RouterStep {
   neighbor?: string | number | boolean;
   /** Text for the neighbor of BGP whose session goes down (RFC 9003). Default: none. */
   message?: string;
+  /** Error code of a NOTIFICATION (RFC 4271 section 4.5). */
+  code?: number | string;
+  /** Subcode of the error. Default 0. */
+  subcode?: number | string;
+  /** Data of a NOTIFICATION, in hexadecimal digits. Default: none. */
+  data?: string | number | boolean;
   /**
    * Time after which the reverse follows: announce, up, or talk. Default: never. Units: ns, us, ms,
    * s, min, h; a bare number is seconds.

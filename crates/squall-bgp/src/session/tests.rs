@@ -98,6 +98,10 @@ impl Test {
                 format!("{what} {way:?}")
             }
             Output::Feed { family, end } => format!("feed {family:?} {}", end[18]),
+            Output::Refeed { family, begin, end } => {
+                let subtypes = [begin, end].map(|mark| mark.get(HEADER + 2).copied());
+                format!("refeed {family:?} {subtypes:?}")
+            }
             Output::Unfeed => "unfeed".to_owned(),
             Output::Close(way) => format!("close {way:?}"),
             Output::Abort(way) => format!("abort {way:?}"),
@@ -162,6 +166,7 @@ fn an_open_has_the_settings_of_the_session() {
     let open = Open::read(&message[HEADER..]).unwrap();
     let capabilities = Capabilities {
         families: [true, true],
+        other_families: false,
         asn: Some(4_200_000_001),
         add_path: settings.add_path,
         restart: Some(RestartCapability {
@@ -254,6 +259,10 @@ fn opens_with_unacceptable_values_are_refused() {
     internal.capabilities.asn = Some(65_001);
     test.octets(Way::Active, &internal.octets());
     assert_eq!(test.session.last_error(), Some(&LastError::Sent(Notification::new(2, 3))));
+    let mut test = Test::new(PeerSettings { is_external: true, ..own() });
+    test.give(Input::Start).give(Input::Opened(Way::Active));
+    test.octets(Way::Active, &internal.octets());
+    assert_eq!(test.session.last_error(), Some(&LastError::Sent(Notification::new(2, 2))));
 }
 
 #[test]
@@ -265,6 +274,19 @@ fn a_peer_without_a_common_family_learns_which_are_missing() {
     test.octets(Way::Active, &open.octets());
     let expected = Notification { code: 2, subcode: 7, data: vec![1, 4, 0, 2, 0, 1] };
     assert_eq!(test.session.last_error(), Some(&LastError::Sent(expected)));
+    // Families that are not known here imply no IPv4.
+    open.capabilities = Capabilities::default();
+    for (other_families, expected) in [(false, State::OpenConfirm), (true, State::Idle)] {
+        let mut octets = open.octets();
+        if other_families {
+            // EVPN, in a parameter.
+            octets.extend([2, 6, 1, 4, 0, 25, 0, 70]);
+            (octets[17], octets[28]) = (octets.len() as u8, 8);
+        }
+        let mut test = Test::new(own());
+        test.give(Input::Start).give(Input::Opened(Way::Active)).octets(Way::Active, &octets);
+        assert_eq!(test.session.state(), expected);
+    }
 }
 
 #[test]
@@ -375,6 +397,21 @@ fn a_hold_time_of_zero_needs_no_keepalives() {
     test.now = test.now + seconds(100_000);
     test.done();
     assert!(test.give(Input::Timer).done().is_empty());
+}
+
+#[test]
+fn the_interval_of_keepalives_is_the_configured_one_below_the_hold_time() {
+    let mut test = Test::establish(PeerSettings { keepalive: Some(50), ..own() }, &peer_open());
+    let before = test.now;
+    assert_eq!(test.timer().done().last().map(String::as_str), Some("KEEPALIVE Active"));
+    let gap = test.now - before;
+    assert!((Nanos(37_500_000_000)..=seconds(50)).contains(&gap), "{gap:?}");
+    // With the shorter hold time of the peer, it would be too long.
+    let settings = PeerSettings { keepalive: Some(50), ..own() };
+    let mut test = Test::establish(settings, &Open { hold: 30, ..peer_open() });
+    let before = test.now;
+    test.timer();
+    assert!(test.now - before <= seconds(10));
 }
 
 #[test]
@@ -494,6 +531,7 @@ fn an_established_connection_is_not_replaced_by_a_colliding_one() {
     assert_eq!(done, ["NOTIFICATION 6/7 Passive", "close Passive"]);
     assert_eq!(test.session.state(), State::Established);
     assert_eq!(test.session.counters().downs, 0);
+    assert_eq!(test.session.last_error(), None, "the session goes on");
 }
 
 #[test]
@@ -521,14 +559,14 @@ fn a_request_of_routes_feeds_them_again() {
     let mut test = Test::establish(own(), &peer_open());
     test.done();
     // Without the enhanced kind, nothing marks the end.
-    test.octets(Way::Active, &request);
-    assert_eq!(test.out, [Output::Feed { family: Family::Ipv6, end: Vec::new() }]);
+    assert_eq!(test.octets(Way::Active, &request).done(), ["refeed Ipv6 [None, None]"]);
 
     let mut open = peer_open();
     open.capabilities.enhanced_refresh = true;
     let mut test = Test::establish(own(), &open);
     test.done();
-    assert_eq!(test.octets(Way::Active, &request).done(), ["REFRESH 1 Active", "feed Ipv6 5"]);
+    let done = test.octets(Way::Active, &request).done();
+    assert_eq!(done, ["refeed Ipv6 [Some(1), Some(2)]"]);
     // RFC 7313 section 4: routes that the peer does not announce between the marks have ended.
     test.octets(Way::Active, &message::route_refresh(Family::Ipv4, Refresh::Begin));
     test.octets(Way::Active, &message::route_refresh(Family::Ipv4, Refresh::End));
@@ -614,6 +652,27 @@ fn stale_routes_end_when_the_peer_has_not_kept_them_or_is_late() {
 }
 
 #[test]
+fn routes_that_are_still_stale_at_a_second_restart_end() {
+    let mut test = helper();
+    test.give(Input::Ended(Way::Active, EndReason::Reset));
+    test.come_up(Way::Passive, &graceful(true, true)).learnt();
+    test.give(Input::Ended(Way::Passive, EndReason::Reset));
+    assert_eq!(test.learnt(), ["swept Ipv4", "stale Ipv4", "cleared Ipv6"]);
+}
+
+#[test]
+fn marks_of_a_refresh_are_ignored_before_the_end_of_a_family_that_restarts() {
+    let mut open = graceful(false, false);
+    open.capabilities.enhanced_refresh = true;
+    let mut test = Test::establish(PeerSettings { restart: Some(120), ..own() }, &open);
+    let begin = message::route_refresh(Family::Ipv4, Refresh::Begin);
+    test.octets(Way::Active, &begin);
+    assert!(test.learnt().is_empty());
+    test.octets(Way::Active, &end_of_rib(Family::Ipv4)).octets(Way::Active, &begin);
+    assert_eq!(test.learnt(), ["end Ipv4", "stale Ipv4"]);
+}
+
+#[test]
 fn a_notification_ends_routes_of_a_peer_that_restarts_gracefully_too() {
     let mut test = helper();
     test.octets(Way::Active, &Notification::cease(cease::RESET).octets());
@@ -624,6 +683,7 @@ fn a_notification_ends_routes_of_a_peer_that_restarts_gracefully_too() {
 fn a_new_connection_of_a_graceful_peer_replaces_the_established_one() {
     let mut test = helper();
     assert!(test.session.accepts());
+    test.now = test.now + SECOND;
     let done = test.give(Input::Opened(Way::Passive)).done();
     assert_eq!(done, ["abort Active", "unfeed", "OPEN Passive"]);
     assert_eq!(test.learnt(), ["stale Ipv4", "cleared Ipv6"]);
@@ -634,6 +694,15 @@ fn a_new_connection_of_a_graceful_peer_replaces_the_established_one() {
     assert!(test.session.accepts());
     test.give(Input::Ended(Way::Passive, EndReason::Replaced));
     test.come_up(Way::Passive, &graceful(true, true));
+}
+
+#[test]
+fn a_connection_that_a_graceful_peer_opened_at_the_same_time_collides() {
+    let mut test = helper();
+    assert_eq!(test.give(Input::Opened(Way::Passive)).done(), ["OPEN Passive"]);
+    let done = test.octets(Way::Passive, &graceful(false, true).octets()).done();
+    assert_eq!(done, ["NOTIFICATION 6/7 Passive", "close Passive"]);
+    assert_eq!((test.session.state(), test.learnt().len()), (State::Established, 0));
 }
 
 #[test]
@@ -658,6 +727,8 @@ fn after_its_own_restart_it_waits_for_the_routes_of_the_peer() {
     // IPv6 is not among the peer's families.
     assert_eq!(test.done(), ["KEEPALIVE Active", "feed Ipv6 2"]);
     assert!(test.session.is_deferring());
+    let deferred = Family::ALL.map(|family| test.session.is_deferred(family));
+    assert_eq!(deferred, [true, false]);
     assert_eq!(test.octets(Way::Active, &end_of_rib(Family::Ipv4)).done(), ["feed Ipv4 2"]);
     assert!(!test.session.is_deferring());
     // Once only.
@@ -755,7 +826,7 @@ impl Pair {
                     Output::Send(way, octets) => (way, Arrival::Octets(octets)),
                     Output::Close(way) => (way, Arrival::End(EndReason::Closed)),
                     Output::Abort(way) => (way, Arrival::End(EndReason::Reset)),
-                    Output::Feed { .. } | Output::Unfeed => continue,
+                    Output::Feed { .. } | Output::Refeed { .. } | Output::Unfeed => continue,
                 };
                 self.path.push((later, 1 - from, way.other(), what));
             }

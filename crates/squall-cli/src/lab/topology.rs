@@ -55,7 +55,8 @@ pub fn up(name: &str, file: &Path, json: Option<&str>) -> Result<(), Error> {
 pub fn show(name: &str, json: Option<&str>) -> Result<(), Error> {
     let lab = Lab::find(name).map_err(error)?;
     let state = status(&lab).map_err(error)?;
-    print(&state, &(heading(&state) + &interfaces(&state) + &daemons(&state)), json)
+    let text = heading(&state) + &interfaces(&state) + &broken_links(&state) + &daemons(&state);
+    print(&state, &text, json)
 }
 
 /// Switches the interface `end` of a lab: `r1:eth0`, or `veth-a` of the lab itself.
@@ -146,6 +147,17 @@ fn interfaces(state: &Json) -> String {
     table(&columns, &ports.chain(nodes).collect::<Vec<_>>())
 }
 
+/// A line for each link that is down for a reason that its interfaces do not show.
+fn broken_links(state: &Json) -> String {
+    let line = |link: &Json| {
+        let reason = link["reason"].as_str()?;
+        let ends: Vec<&str> = list(link, "ends").filter_map(Json::as_str).collect();
+        let log = link["log"].as_str().map_or(String::new(), |log| format!(": see {log}"));
+        Some(format!("link {} is down: {reason}{log}\n", ends.join(" - ")))
+    };
+    list(state, "links").filter_map(line).collect()
+}
+
 /// A line for each protocol of a daemon.
 fn daemons(state: &Json) -> String {
     let mut lines = String::new();
@@ -192,9 +204,13 @@ mod tests {
                     "protocols": [{ "name": "ospf4", "state": "Running", "routes_learnt": 1 }],
                 },
             }],
-            "links": [{ "ends": ["A", "r1:eth0"], "up": false }],
+            "links": [
+                { "ends": ["A", "r1:eth0"], "up": false },
+                { "ends": ["r1:eth1", "r2:eth0"], "up": false, "reason": "it ended", "log": "/l" },
+            ],
         });
-        assert_eq!(heading(&state), "lab \"x\" is up: 1 node, 1 link, 1 port\n");
+        assert_eq!(heading(&state), "lab \"x\" is up: 1 node, 2 links, 1 port\n");
+        assert_eq!(broken_links(&state), "link r1:eth1 - r2:eth0 is down: it ended: see /l\n");
         let rows = interfaces(&state);
         let rows: Vec<Vec<&str>> =
             rows.lines().map(|line| line.split_whitespace().collect()).collect();

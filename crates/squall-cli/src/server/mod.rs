@@ -2,6 +2,7 @@
 
 mod daemon;
 mod logging;
+mod routers;
 mod serve;
 mod show;
 mod top;
@@ -10,6 +11,9 @@ use std::process::ExitCode;
 
 use squall::Error;
 
+pub use routers::{
+    OrderArgs, ShowArgs as ShowRoutersArgs, order as order_routers, show as show_routers,
+};
 pub use show::{Args as ShowArgs, show};
 
 #[derive(Debug, clap::Subcommand)]

@@ -67,7 +67,11 @@ pub fn show(args: &Args) -> Result<ExitCode, Error> {
     let client = args.access.client(&args.daemon)?;
     let run = match &args.run {
         Some(run) => run.clone(),
-        None => only_run(&client)?,
+        None => only_run(&client, ("show", "hosts"), |run| {
+            // A run that is not running yet, or that is one of several machines, has no hosts here.
+            let page = client.get(&format!("/squall/v1/runs/{}/hosts?limit=1", encoded(run)));
+            page.is_ok_and(|page| page["total"].as_u64() > Some(0))
+        })?,
     };
     let hosts = format!("/squall/v1/runs/{}/hosts", encoded(&run));
     if let Some(number) = args.number {
@@ -104,39 +108,38 @@ fn group_term(group: &str) -> String {
     format!(" group={quote}{group}{quote}")
 }
 
-/// The only live run that has hosts.
-fn only_run(client: &Client) -> Result<String, Error> {
+/// The only live run for whose ID `has` holds. `action` and `what` are for errors: show hosts.
+pub(super) fn only_run(
+    client: &Client,
+    (action, what): (&str, &str),
+    has: impl Fn(&str) -> bool,
+) -> Result<String, Error> {
     let runs = client.get("/squall/v1/runs?state=live&limit=1000")?;
-    let runs: Vec<RunRow> = from_value(runs["runs"].clone()).map_err(unreadable)?;
-    let mut with_hosts = Vec::new();
-    for run in runs {
-        // A run that is not running yet, or that is one of several machines, has no hosts here.
-        let page = client.get(&format!("/squall/v1/runs/{}/hosts?limit=1", run.id));
-        if page.is_ok_and(|page| page["total"].as_u64() > Some(0)) {
-            with_hosts.push(run);
-        }
-    }
-    match &with_hosts[..] {
+    let mut runs: Vec<RunRow> = from_value(runs["runs"].clone()).map_err(unreadable)?;
+    runs.retain(|run| has(&run.id));
+    let cannot = |why: String, hint: &str| {
+        Err(Cannot::new(format!("{action} {what}"), why).with_hint(hint).into())
+    };
+    match &runs[..] {
         [run] => Ok(run.id.clone()),
         [] => {
-            let why = format!("no live run of {} has hosts", client.url());
-            Err(Cannot::new("show hosts", why).with_hint("squall top, for its runs").into())
+            let why = format!("no live run of {} has {what}", client.url());
+            cannot(why, "squall top, for its runs")
         }
         all => {
             let names: Vec<_> =
                 all.iter().map(|run| format!("{} ({})", run.id, run.name)).collect();
-            let why = format!("several live runs have hosts: {}", names.join(", "));
-            Err(Cannot::new("show hosts", why).with_hint("--run ID").into())
+            cannot(format!("several live runs have {what}: {}", names.join(", ")), "--run ID")
         }
     }
 }
 
-fn unreadable(error: serde_json::Error) -> Error {
+pub(super) fn unreadable(error: serde_json::Error) -> Error {
     Error::Environment(format!("cannot read the answer of the daemon: {error}"))
 }
 
 /// Text as part of a URL (RFC 3986 section 2.1).
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     let mut out = String::new();
     for octet in text.bytes() {
         match octet {

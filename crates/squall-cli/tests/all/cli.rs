@@ -643,6 +643,15 @@ template = [
     );
     assert_eq!((&template["transport"], &template["listen"]), (&"udp".into(), &53.into()));
     assert_eq!(plan["flows"]["pools"][0]["addresses"], 1);
+    let most = plan["flows"]["max_flows"].as_u64().unwrap();
+    assert!((1 << 21..=1 << 28).contains(&most), "{most}");
+    assert_eq!(plan["flows"]["max_flows_octets"], 200 * most);
+
+    let larger = text.replace("cps = 30_000", "cps = 30_000, max_flows = \"3M\"");
+    let path = profile("plan-flows.toml", &larger);
+    let (_, out, _) = run(&["plan", &path]);
+    let line = "room for 3,000,000 flows per worker and port, which would take 600 MB (max_flows)";
+    assert!(out.contains(line), "{out}");
 }
 
 /// Starts a command that runs until a signal. Returns once it sends.
@@ -1596,4 +1605,36 @@ fn servers_of_both_families_are_served_together() {
     assert_eq!(serve(&["10.0.2.1-10.0.2.9"]), ["http"]);
     assert_eq!(serve(&["fd00::1", "fd00::7-fd00::9"]), ["http"]);
     assert_eq!(serve(&["fd00::1", "10.0.2.1", "10.0.3.0/24"]), ["http IPv4", "http IPv6"]);
+}
+
+#[test]
+fn a_signal_ends_planning_without_a_run() {
+    let path = std::env::temp_dir().join(format!("squall-many-{}.toml", std::process::id()));
+    let stream = |i: u32| {
+        let (a, b, c) = (i >> 16, i >> 8 & 255, i & 255);
+        format!("[[stream]]\npacket = \"eth/ipv4(dst=10.{a}.{b}.{c})/udp\"\nrate = 1\n")
+    };
+    let streams: String = (0..100_000).map(stream).collect();
+    fs::write(&path, format!("ports = {{ A = \"null:\" }}\n{streams}")).unwrap();
+    let child = squall(&["run", path.to_str().unwrap(), "--duration", "60s", "--json", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Signals are caught after the profile is read and before the streams are planned, which takes
+    // seconds. SIGHUP, the lowest bit, is the last of them.
+    let status = format!("/proc/{}/status", child.id());
+    let caught = || {
+        let status = fs::read_to_string(&status).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() & 1 == 1
+    };
+    while !caught() {
+        sleep(Duration::from_millis(1));
+    }
+    Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    let (status, out, err) = outcome(&child.wait_with_output().unwrap());
+    fs::remove_file(path).unwrap();
+    assert_eq!((status, out.as_str()), (143, ""), "{err}");
+    assert!(err.contains("before the start"), "{err}");
 }

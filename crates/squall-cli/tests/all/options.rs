@@ -261,6 +261,26 @@ fn frames_that_taps_miss_are_noted() {
 }
 
 #[test]
+fn secrets_are_of_flows_with_tls_and_a_run_without_keeps_an_earlier_file() {
+    let folder = Folder::new("key-log");
+    let keys = folder.0.join("keys.txt");
+    fs::write(&keys, "earlier").unwrap();
+    let run = |more: &[&str]| {
+        let ports = ["flows", "app", "http", "--port", "loop:key-log", "--port2", "loop:key-log"];
+        let ends = ["--clients", "16.0.0.1-16.0.0.9", "--servers", "48.0.0.1", "--cps", "50"];
+        let rest = ["--flows", "5", "--key-log", "keys.txt", "-q", "--allow-invalid"];
+        folder.run(&[&ports[..], &ends, &rest, more].concat())
+    };
+    let (status, _, err) = run(&[]);
+    assert!(status == 2 && err.contains("keys.txt: no flows of the profile use TLS"), "{err}");
+    assert_eq!(fs::read_to_string(&keys).unwrap(), "earlier");
+    let (status, _, err) = run(&["--tls"]);
+    assert_eq!(status, 0, "{err}");
+    let text = fs::read_to_string(&keys).unwrap();
+    assert!(text.contains("CLIENT_TRAFFIC_SECRET_0 ") && !text.contains("earlier"), "{text}");
+}
+
+#[test]
 fn a_note_appears_once_where_both_outputs_are_seen() {
     let folder = Folder::new("note");
     let squall = env!("CARGO_BIN_EXE_squall");

@@ -280,6 +280,41 @@ fn lines_follow_what_goes_on_and_a_daemon_that_was_away_is_found_again() {
 }
 
 #[test]
+fn orders_of_routers_need_a_run_with_routers() {
+    let daemon = Daemon::start(folder("routers"), "127.0.0.1:0", "always");
+    let routers = |args: &[&str]| {
+        let url = ["--daemon", &daemon.url];
+        outcome(daemon.squall(&[&["routers"][..], args, &url[..]].concat()))
+    };
+    let (status, _, err) = routers(&["show"]);
+    assert_eq!(status, 3);
+    assert!(err.contains("cannot show routers: no live run of"), "{err}");
+    let run = daemon.run("routers");
+    let (status, _, err) = routers(&["order", "talk"]);
+    assert!(status == 3 && err.contains("cannot order routers: no live run of"), "{err}");
+    // The daemon names missing parts of the run, and values that it cannot understand.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let order = ["order", "withdraw", "--router", "r1", "--group", "edge", "--run", &run];
+    loop {
+        let (status, _, err) = routers(&order);
+        assert_ne!(status, 0);
+        if err.contains("there is no router \"r1\"") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{err}");
+    }
+    let order = ["order", "up", "--router", "r1", "--count", "1", "--run", &run];
+    let (status, _, err) = routers(&order);
+    assert!(status != 0 && err.contains("count has no effect with action = \"up\""), "{err}");
+    let (status, _, err) = routers(&["order", "drop"]);
+    assert!(status == 2 && err.contains("withdraw"), "{err}");
+    let (status, out, _) = routers(&["show", "--run", &run, "--json"]);
+    assert_eq!((status, out.trim()), (0, "[]"));
+    let (status, _, err) = routers(&["show", "--run", &run, "--router", "r1"]);
+    assert!(status == 2 && err.contains("has no router \"r1\""), "{err}");
+}
+
+#[test]
 fn hosts_of_the_one_live_run_are_listed_and_one_shows_its_events() {
     let daemon = Daemon::start(folder("hosts"), "127.0.0.1:0", "always");
     let show = |args: &[&str]| {

@@ -1,15 +1,19 @@
 use std::{io, sync::Arc, time::Duration};
 
 use squall_apps::Program;
-use squall_flows::{Arrival, Cps, Ends, Limits, Network, Order, Part, Pool, Spacing, Template};
+use squall_flows::{
+    Arrival, Cps, Ends, Limits, Network, NextHop, Order, Part, Pool, Spacing, Template,
+};
+use squall_host::HostTable;
 use squall_plan::{Plan, PlanPort, PlanWorker};
 use squall_port::{Port, RxQueue, TxQueue};
 use squall_profile::Stop;
+use squall_program::clock::Planned;
 use squall_tcp::Tunables;
 use squall_units::MacAddr;
 
 use super::*;
-use crate::{Outcome, Running, Settings, start};
+use crate::{Outcome, Running, Settings, pacing::PortPace, source::Outlet, start};
 
 const MS: u64 = 1_000_000;
 
@@ -373,6 +377,67 @@ fn a_load_that_cannot_be_does_not_start() {
     of.templates[0].servers = 7;
     let error = check(&flows_of(of)).expect_err("there is no pool 7");
     assert_eq!((error.0, error.1.to_string().contains("pool 7")), (0, true));
+}
+
+/// Sent frames.
+#[derive(Default)]
+struct Sent(Vec<Vec<u8>>);
+
+impl FrameOutput for Sent {
+    fn frame(&mut self, len: usize, _: Cut) -> Option<&mut [u8]> {
+        self.0.push(vec![0; len]);
+        self.0.last_mut().map(|frame| &mut frame[..])
+    }
+
+    fn longest(&self) -> usize {
+        1514
+    }
+}
+
+#[test]
+fn a_run_with_clients_does_not_wait_for_flows_that_external_clients_began() {
+    let (client, server) = (MacAddr([2, 0, 0, 0, 0, 0]), MacAddr([2, 0, 0, 0, 9, 1]));
+    let table = Arc::new(HostTable::new(1, (server, 1), &[]));
+    table.bind(0, [48, 0, 0, 1].into(), client);
+    let mut outside = load(open(1000), 10);
+    outside.servers[0] = pool("48.0.0.1");
+    let mut own = outside.clone();
+    own.servers[0] = Pool { hosts: Some(0), ..pool("0.1.0.0") };
+    let flows = flows_of(own);
+    let mut port = squall_port::open(&"null:".parse().unwrap()).unwrap().expect("a null port");
+    let queue = port.open_tx(0, 1514).unwrap();
+    let mut outlets = Outlets::default();
+    let pace = Arc::new(PortPace::new(Planned::default()));
+    outlets.add(Outlet::new(1, queue, None, 1, Nanos::ZERO, pace));
+    let tables: HostTables = [Some(table.clone())].into_iter().collect();
+    let mut player = Player::new(Clock::Real(Nanos::ZERO), &flows, &[], tables);
+    player.add(&flows, 1, (port.facts(), None), &mut outlets, (Division::WHOLE, (0, 1), None));
+
+    // A client of another program has a flow with the host.
+    let network = Network { mac: client, next_hop: NextHop::Mac(server), ..Network::default() };
+    let settings = SideSettings { role: Role::Clients, ..SideSettings::default() };
+    let mut clients = Side::new(&outside, &network, settings).unwrap();
+    let (now, side) = (Nanos(2 * MS), &mut player.ports[0].side);
+    clients.advance(now);
+    clients.begin(now, 1);
+    for _ in 0..2 {
+        let (mut there, mut back) = (Sent::default(), Sent::default());
+        clients.transmit(now, &mut there);
+        for frame in &there.0 {
+            side.receive(now, frame, ReceiveOffloads::default(), FlowHint::default());
+        }
+        side.transmit(now, &mut back);
+        for frame in &back.0 {
+            clients.receive(now, frame, ReceiveOffloads::default(), FlowHint::default());
+        }
+    }
+    side.advance(now);
+    assert_eq!((side.active(), side.uses_hosts()), (1, true));
+    assert!(player.is_done(), "others may come without end");
+    // Clients of the run have flows with the hosts, too.
+    table.begin_use();
+    player.ports[0].side.advance(now);
+    assert!(!player.is_done());
 }
 
 #[test]

@@ -157,7 +157,10 @@ fn users_come_and_go_with_the_ramp() {
     of.shape = Shape::ramp(Nanos(1000), Some(Nanos(1000)), Nanos(1000)).unwrap();
     let mut a = Arrivals::new(&of, Part::ALL, seat((0, 1)), Nanos(0));
     let take = |a: &mut Arrivals, now| std::iter::from_fn(|| a.take(Nanos(now), every)).count();
-    assert_eq!((take(&mut a, 495), take(&mut a, 1000)), (50, 50));
+    let waiting = |a: &Arrivals, now| a.overdue(Nanos(now), every)[0];
+    assert_eq!((waiting(&a, 0), waiting(&a, 495), waiting(&a, 1500)), (1, 50, 100));
+    assert_eq!((take(&mut a, 495), waiting(&a, 495), waiting(&a, 505)), (50, 0, 1));
+    assert_eq!(take(&mut a, 1000), 50);
     (0..100).for_each(|_| a.ended(0, Nanos(2500)));
     // Half of the users have left.
     assert_eq!(take(&mut a, 2999), 50);

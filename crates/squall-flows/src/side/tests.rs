@@ -640,6 +640,34 @@ fn flows_over_udp_and_ipv6_in_a_tunnel_are_flows() {
 }
 
 #[test]
+fn the_default_room_for_flows_is_half_of_the_memory_within_bounds() {
+    let of_gigabytes = |number: u64| crate::default_flows(number * 1_000_000_000);
+    assert_eq!([0, 10, 400].map(of_gigabytes), [1 << 21, 25_000_000, 1 << 28]);
+    assert_eq!(crate::default_flows(u64::MAX), 1 << 28);
+}
+
+#[test]
+fn an_open_flow_takes_no_more_memory_than_the_plan_says() {
+    const USERS: u32 = 16_000;
+    for (clients, servers) in
+        [("16.0.0.1-16.0.0.2", "48.0.0.1-48.0.0.2"), ("fd00::1-fd00::2", "fd01::1-fd01::2")]
+    {
+        let mut of = load(Arrival::Closed { users: USERS, think: Think::Fixed(Nanos(0)) });
+        (of.clients, of.servers) = (vec![pool(clients, 1024..=65535)], vec![pool(servers, 1..=1)]);
+        let program = Program::client("slow").delay("10 s").send("ping");
+        of.templates[0].client = program.build().unwrap();
+        let mut lab = Lab::new(&of);
+        let empty = lab.sides.each_ref().map(Side::memory);
+        lab.run(Nanos(1000 * MS));
+        for (side, empty) in lab.sides.iter().zip(empty) {
+            assert_eq!(side.active(), USERS as usize);
+            let each = (side.memory() - empty) as u64 / u64::from(USERS);
+            assert!(each <= crate::FLOW_OCTETS, "{each} octets");
+        }
+    }
+}
+
+#[test]
 fn a_full_table_begins_no_more_flows_and_counts_them() {
     let mut of = load(Arrival::Closed { users: 100, think: Think::Fixed(Nanos(0)) });
     of.templates[0].client =
@@ -1815,6 +1843,11 @@ fn load_of_server_hosts(cps: u64) -> Load {
 
 /// Sides with the hosts of `table` as servers, whose MAC addresses the clients know.
 fn lab_of_server_hosts(load: &Load, table: &Arc<HostTable>) -> Lab {
+    lab_of_tables(load, [table, table])
+}
+
+/// As [`lab_of_server_hosts`], where each side has its own table.
+fn lab_of_tables(load: &Load, tables: [&Arc<HostTable>; 2]) -> Lab {
     let peer = |number: u8| Interface {
         of: InterfaceOf::Peer,
         addresses: format!("10.0.0.{number}").parse().unwrap(),
@@ -1824,7 +1857,9 @@ fn lab_of_server_hosts(load: &Load, table: &Arc<HostTable>) -> Lab {
     };
     let clients = Network { interfaces: [0, 1, 2].map(peer).to_vec(), ..network(1) };
     let mut lab = Lab::with(load, clients, network(2), (0, 1));
-    lab.sides.iter_mut().for_each(|side| side.use_hosts(load, &[Some(table.clone())]));
+    for (side, table) in lab.sides.iter_mut().zip(tables) {
+        side.use_hosts(load, &[Some(table.clone())]);
+    }
     lab
 }
 
@@ -1943,6 +1978,48 @@ fn flows_that_never_end_keep_the_addresses_of_servers_for_the_drain_time() {
     lab.turn();
     assert!(!lab.sides[1].uses_hosts() && !table.is_in_use());
     assert!(lab.sides[1].active() > 5, "they stay open until the end of the run");
+}
+
+#[test]
+fn the_end_of_a_run_waits_for_flows_of_other_clients_for_the_drain_time_alone() {
+    for (has_own, duration) in [(true, None), (false, None), (false, Some(Nanos(600 * MS)))] {
+        let mut load = waiting(load_of_server_hosts(100));
+        load.limits.flows = Some(5);
+        load.limits.duration = duration;
+        load.drain = Nanos(200 * MS);
+        let tables = [0, 1].map(|_| two_hosts(0, network(1).mac));
+        // Clients that do not use the table of the servers are not those of the run.
+        let of_clients = if has_own { &tables[1] } else { &tables[0] };
+        let mut lab = lab_of_tables(&load, [of_clients, &tables[1]]);
+        lab.run(Nanos(500 * MS));
+        assert_eq!(lab.sides[1].active(), 5);
+        assert!(lab.sides[1].uses_hosts());
+        assert_eq!(lab.sides[1].awaits_last_flows(), has_own);
+        let Some(end) = duration else { continue };
+        lab.run(end + Nanos(5 * MS));
+        lab.turn();
+        assert!(lab.sides[1].awaits_last_flows(), "for the drain time");
+        lab.run(end + load.drain + Nanos(20 * MS));
+        assert!(!lab.sides[1].awaits_last_flows() && lab.sides[1].active() == 5);
+    }
+}
+
+#[test]
+fn addresses_that_hosts_have_lost_are_forgotten_with_their_flows() {
+    let load = waiting(load_of_hosts(1000));
+    let (mut lab, table) = (Lab::new(&load), two_hosts(0, network(2).mac));
+    lab.sides[0].use_hosts(&load, &[Some(table.clone())]);
+    for lease in 1..50 {
+        lab.run(Nanos(lease * 10 * MS));
+        let address = std::net::Ipv4Addr::new(10, 1, 0, lease as u8);
+        table.bind(2, address.into(), network(2).mac);
+        lab.run(Nanos(lease * 10 * MS + 5 * MS));
+        assert_eq!(lab.sides[0].link.known_hosts(), 2, "lease {lease}");
+    }
+    let all = lab.sides[0].statistics(false);
+    let lost = all.total().client.failed.get(Failure::AddressLost);
+    assert!(lost > 100, "{lost}");
+    assert_eq!(all.link.unresolved, 0, "no reset is taken for a packet of a pool");
 }
 
 #[test]

@@ -341,7 +341,8 @@ impl Ipv6Hosts {
     /// The next timer of what hosts share.
     pub(super) fn next_due(&self) -> Option<Nanos> {
         let neighbors = self.neighbors.values().filter_map(Neighbor::due);
-        neighbors.chain(self.list.due()).chain(self.router.due()).min()
+        let shared = [self.list.due(), self.list.router_due(), self.router.due()];
+        neighbors.chain(shared.into_iter().flatten()).min()
     }
 
     pub(super) fn statistics(&self, full: bool) -> Ipv6Statistics {
@@ -513,10 +514,10 @@ impl HostGroup {
         let is_static = matches!(settings.addressing, Ipv6Addressing::Static { .. });
         let Some(ipv6) = &mut self.ipv6 else { return };
         ipv6.records[host as usize].started = now;
-        self.examine(host, None, now, true);
+        self.examine((host, None), now, true, out);
         if is_static {
             self.set_origin(host, 0, Origin::Static);
-            self.examine(host, Some(0), now, true);
+            self.examine((host, Some(0)), now, true, out);
         }
         self.run_ipv6_timers(host, now, out);
     }
@@ -549,27 +550,42 @@ impl HostGroup {
     }
 
     /// Begins to examine an address.
-    fn examine(&mut self, host: u32, place: Place, now: Nanos, delayed: bool) {
+    fn examine(
+        &mut self,
+        (host, place): (u32, Place),
+        now: Nanos,
+        delayed: bool,
+        out: &mut FrameQueue,
+    ) {
         let (chance, timers) = (self.chance(host), self.nd_timers());
         let Some(ipv6) = &mut self.ipv6 else { return };
         ipv6.records[host as usize].detection(place).start(now, chance, delayed, &timers);
-        self.enter(host, place);
+        self.enter(host, place, now, out);
     }
 
-    /// Adds an address that does not lead to its host by arithmetic to the table.
-    fn enter(&mut self, host: u32, place: Place) {
+    /// Adds an address that does not lead to its host by arithmetic to the table. Hosts do not see
+    /// each other's messages, so the group itself finds an address that two of them have. A host
+    /// that examines it then leaves it to the other (RFC 4862 section 5.4), and declines it if a
+    /// server gave it (RFC 9915 section 18.2.8); one that examines nothing uses it, too.
+    fn enter(&mut self, host: u32, place: Place, now: Nanos, out: &mut FrameQueue) {
         let is_dhcp = |place: usize| self.origin(host, place) == Origin::Dhcp;
-        if (self.has_stable_identifiers() || place.is_some_and(is_dhcp))
-            && let Some(address) = self.ipv6_at(host, place)
-            && let Some(ipv6) = &mut self.ipv6
-        {
-            // Hosts do not see each other's messages, so the group itself finds an address that a
-            // server gives twice.
-            if ipv6.table.insert(address, host).is_some_and(|other| other != host) {
-                ipv6.counted.nd.duplicates += 1;
-                let state = (LogProtocol::Ipv6, EventKind::State);
-                self.note(host, state, "duplicate", Some(address.into()));
-            }
+        if !self.has_stable_identifiers() && !place.is_some_and(is_dhcp) {
+            return;
+        }
+        let Some(address) = self.ipv6_at(host, place) else { return };
+        let has_another = self.ipv6_owner(address).is_some_and(|(owner, _)| owner != host);
+        let probes = self.nd_timers().probes > 0;
+        let Some(ipv6) = &mut self.ipv6 else { return };
+        let examines = probes && ipv6.records[host as usize].detection(place).is_tentative();
+        if has_another && examines {
+            self.conflict_ipv6(host, place, now, out);
+            return;
+        }
+        ipv6.table.insert(address, host);
+        if has_another {
+            ipv6.counted.nd.duplicates += 1;
+            let state = (LogProtocol::Ipv6, EventKind::State);
+            self.note(host, state, "duplicate", Some(address.into()));
         }
     }
 
@@ -638,7 +654,7 @@ impl HostGroup {
                 ipv6.counted.nd.duplicates += 1;
                 let state = (LogProtocol::Ipv6, EventKind::State);
                 self.note(host, state, "duplicate", Some(address.into()));
-                self.enter(host, place);
+                self.enter(host, place, now, out);
             }
             DuplicateAction::Duplicate => {
                 ipv6.counted.nd.duplicates += 1;
@@ -880,7 +896,7 @@ impl HostGroup {
         }
         self.note_dhcp6(host, (had, has), event, send.as_ref());
         if had != has {
-            self.change_lease(host, now, (had, has));
+            self.change_lease(host, now, (had, has), out);
         }
         if let (Some(request), Some(source)) = (send, self.ipv6_at(host, None)) {
             let to = group_mac(ALL_SERVERS.into());
@@ -928,6 +944,7 @@ impl HostGroup {
         host: u32,
         now: Nanos,
         (had, has): (Option<Ipv6Addr>, Option<Ipv6Addr>),
+        out: &mut FrameQueue,
     ) {
         let mut places = 0..ADDRESSES;
         let place = places.find(|place| self.origin(host, *place) == Origin::Dhcp);
@@ -945,7 +962,7 @@ impl HostGroup {
         let free = places.find(|place| self.origin(host, *place) == Origin::None);
         if let (Some(place), Some(_)) = (free, has) {
             self.set_origin(host, place, Origin::Dhcp);
-            self.examine(host, Some(place), now, false);
+            self.examine((host, Some(place)), now, false, out);
         }
     }
 
@@ -1193,7 +1210,7 @@ impl HostGroup {
         let detection = ipv6.records[host as usize].detection(place);
         match detection.conflict(now, generates, &timers) {
             Some(action) => self.act_ipv6(host, place, now, action, out),
-            None => self.enter(host, place),
+            None => self.enter(host, place, now, out),
         }
         self.update_ipv6(host, now);
         self.schedule(host);
@@ -1226,6 +1243,7 @@ impl HostGroup {
         for host in hosts {
             self.use_router(host, now, (message.lifetime > 0, own.is_none()), out);
         }
+        self.follow_router(now);
         self.share_resolved(now);
     }
 
@@ -1254,7 +1272,7 @@ impl HostGroup {
             let Some(place) = addresses.iter().position(is_free) else { break };
             if addresses.iter().all(|one| one.origin != Origin::Prefix(number)) {
                 self.set_origin(host, place, Origin::Prefix(number));
-                self.examine(host, Some(place), now, to_all);
+                self.examine((host, Some(place)), now, to_all, out);
             }
         }
         self.run_ipv6_timers(host, now, out);
@@ -1300,6 +1318,10 @@ impl HostGroup {
         let mut any = false;
         while let Some(change) = self.ipv6.as_mut().and_then(|ipv6| ipv6.list.timer(now)) {
             self.change_prefix(change, now);
+            any = true;
+        }
+        if self.ipv6.as_mut().is_some_and(|ipv6| ipv6.list.expire_routers(now)) {
+            self.follow_router(now);
             any = true;
         }
         any |= self.advertise_router(now, out);

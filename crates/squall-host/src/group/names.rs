@@ -484,7 +484,8 @@ impl HostGroup {
             };
             let event = event.unwrap_or(MdnsEvent::Nothing);
             self.push_name(host, to, out, |out| {
-                mdns::write_answer(&event, &name, &records, ttl, out);
+                let asked = (&event, datagram.payload);
+                mdns::write_answer(asked, &name, &records, ttl, out);
             });
         }
         Some(true)

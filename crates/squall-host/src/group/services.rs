@@ -183,8 +183,9 @@ pub(super) struct Services {
     querier: QuerierStatistics,
     receptions: HashMap<IpAddr, Reception>,
     multicast: MulticastStatistics,
-    /// For LLDP and for CDP.
+    /// For LLDP and for CDP: figures, and when all speakers became fast for a new neighbor.
     announced: [SpeakerStatistics; 2],
+    sped_up: [Option<Nanos>; 2],
     auth: AuthStatistics,
     auth_states: [u64; SupplicantState::ALL.len()],
     pub(super) names: Names,
@@ -234,6 +235,7 @@ impl Services {
                 receptions: HashMap::new(),
                 multicast: MulticastStatistics::default(),
                 announced: Default::default(),
+                sped_up: [None; 2],
                 auth: AuthStatistics::default(),
                 auth_states,
                 names: Names::new(settings, count),
@@ -429,6 +431,10 @@ impl HostGroup {
     /// Joins and leaves the groups that are due.
     pub(super) fn advance_services(&mut self, now: Nanos, out: &mut FrameQueue) -> bool {
         let mut any = false;
+        if let Some(services) = &mut self.services {
+            // The last neighbor has no other one whose announcement would show that it is gone.
+            services.announced.iter_mut().for_each(|of| of.neighbors.age(now));
+        }
         for _ in 0..AT_ONCE {
             let (Some(settings), Some(services)) =
                 (&self.settings.services.multicast, &mut self.services)
@@ -664,7 +670,12 @@ impl HostGroup {
         match parsed {
             Ok(announcement) => {
                 counted.received += 1;
-                if counted.neighbors.learn(now, announcement) {
+                let is_new = counted.neighbors.learn(now, announcement);
+                // Speakers that have just become fast are so for the next neighbors, too. Otherwise
+                // each of a flood of new ones would cost a visit to all hosts.
+                let last = &mut services.sped_up[protocol];
+                if is_new && last.is_none_or(|last| now >= last + timers.fast_interval) {
+                    *last = Some(now);
                     for record in &mut services.records {
                         record.speakers[protocol].speed_up(now, timers);
                     }

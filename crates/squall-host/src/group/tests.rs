@@ -911,6 +911,142 @@ proptest! {
     }
 
     #[test]
+    fn hosts_that_choose_addresses_have_one_or_have_failed_whatever_happens_to_frames(
+        seed: u64, loss in 0u64..100, repeats in 0u64..50, hosts in 1u32..40,
+    ) {
+        let of = |third, seed| GroupSettings { seed, ..chooses(hosts, third) };
+        let mut link = Link::of([of(1, seed), of(2, !seed)]);
+        (link.loss, link.repeats, link.random) = (loss, repeats, SplitMix64(seed));
+        link.run(None);
+        let mut all = Vec::new();
+        for number in 0..2 {
+            let (bound, failed) =
+                (link.in_state(number, DhcpState::Bound), link.in_state(number, DhcpState::Failed));
+            prop_assert_eq!(bound + failed, u64::from(hosts));
+            prop_assert_eq!(link.of_group(number).failed.values().sum::<u64>(), failed);
+            let group = &link.groups[number];
+            let own: Vec<_> = (0..hosts).filter_map(|host| group.address(host)).collect();
+            prop_assert_eq!((own.len() as u64, group.addresses.len() as u64), (bound, bound));
+            all.extend(own);
+        }
+        let count = all.len();
+        all.sort();
+        all.dedup();
+        prop_assert!(loss > 0 || all.len() == count, "an address twice: {:?}", all);
+    }
+
+    #[test]
+    fn every_supplicant_is_authenticated_or_has_failed_whatever_happens_to_frames(
+        seed: u64, loss in 0u64..100, repeats in 0u64..50, hosts in 1u32..20, accept: bool,
+    ) {
+        let auth = SupplicantSettings {
+            identity: "user{}".into(),
+            password: "secret".into(),
+            ..SupplicantSettings::default()
+        };
+        let protocols = ServiceSettings { auth: Some(auth), ..ServiceSettings::default() };
+        let mut group = HostGroup::new(services(fixed(hosts, 3, [10, 0, 5, 1]), protocols), BEGIN);
+        let (mut random, mut now, mut out) = (SplitMix64(seed), BEGIN, FrameQueue::default());
+        let mut answers: Vec<Vec<u8>> = Vec::new();
+        loop {
+            while group.advance(now, &mut out) {}
+            while let Some((frame, _)) = out.first() {
+                let answer = authenticator(frame, accept).filter(|_| frame[12..14] == [0x88, 0x8e]);
+                out.pop();
+                // A loss on the way there, or on the way back.
+                let lost = (0..2).any(|_| random.draw() % 100 < loss);
+                let copies = 1 + usize::from(random.draw() % 100 < repeats);
+                for copy in answer.iter().filter(|_| !lost).flat_map(|one| vec![one; copies]) {
+                    let at = random.draw() as usize % (answers.len() + 1);
+                    let at = if repeats > 0 { at } else { answers.len() };
+                    answers.insert(at, copy.clone());
+                }
+            }
+            if answers.is_empty() && group.is_settled() {
+                break;
+            }
+            now = match answers.is_empty() {
+                true => group.next_due().expect("a timer, or all are settled").max(now),
+                false => now + Nanos(1_000_000),
+            };
+            for answer in answers.drain(..) {
+                group.receive(now, (&answer, false), &mut out);
+            }
+        }
+        let counted = group.statistics(true);
+        let states = counted.auth.unwrap().states;
+        let (open, failed) = (count(&states, "authenticated"), count(&states, "failed"));
+        prop_assert_eq!(open + failed, u64::from(hosts), "{:?}", states);
+        prop_assert_eq!(counted.failed.values().sum::<u64>(), failed, "{:?}", counted.failed);
+        let with = (0..hosts).filter(|host| group.address(*host).is_some()).count();
+        prop_assert_eq!(with as u64, open, "no other host has an address");
+        prop_assert!(accept || open == 0);
+        if accept && loss == 0 && repeats == 0 {
+            prop_assert_eq!(open, u64::from(hosts));
+        }
+    }
+
+    #[test]
+    fn a_querier_learns_and_forgets_all_groups_whatever_happened_to_frames(
+        seed: u64, loss in 0u64..100, repeats in 0u64..50, hosts in 1u32..8, groups in 1u32..20,
+        version in 0usize..3,
+    ) {
+        let version = [GroupVersion::One, GroupVersion::Two, GroupVersion::Three][version];
+        let timers = [MembershipTimers::of(version); 2];
+        let of = MulticastSettings { timers, ..multicast(groups) };
+        let mut link =
+            Link::of([querier(), GroupSettings { release: true, ..members(hosts, of) }]);
+        (link.loss, link.repeats, link.random) = (loss, repeats, SplitMix64(seed));
+        let known = |link: &Link| link.groups[0].statistics(true).querier.unwrap().groups;
+        let all = u64::from(hosts * groups);
+        link.run(Some(BEGIN + seconds(300.0)));
+        prop_assert_eq!((seen(&link.groups[1]).joined, seen(&link.groups[1]).left), (all, 0));
+        // A query each 125 s, whose answers arrive now.
+        (link.loss, link.repeats) = (0, 0);
+        link.run(Some(BEGIN + seconds(600.0)));
+        prop_assert_eq!(known(&link), u64::from(groups));
+        link.loss = loss;
+        let now = link.now;
+        link.groups[1].stop(now);
+        link.run(Some(now + seconds(2.0)));
+        prop_assert_eq!(seen(&link.groups[1]).left, all);
+        prop_assert!(link.groups[1].is_settled());
+        // Groups without an answer to two queries have no members (RFC 3376 section 8.4).
+        link.run(Some(now + seconds(300.0)));
+        prop_assert_eq!(known(&link), 0);
+    }
+
+    #[test]
+    fn speakers_find_their_neighbors_after_losses_and_forget_those_that_are_gone(
+        seed: u64, loss in 0u64..100, repeats in 0u64..50, hosts in 1u32..8,
+    ) {
+        let both = || ServiceSettings {
+            lldp: Some(LldpSettings::default()),
+            cdp: Some(CdpSettings { device: "host-{}".into(), ..CdpSettings::default() }),
+            ..ServiceSettings::default()
+        };
+        let one = services(fixed(1, 4, [10, 0, 0, 1]), both());
+        let mut link = Link::of([one, services(fixed(hosts, 3, [10, 0, 5, 1]), both())]);
+        (link.loss, link.repeats, link.random) = (loss, repeats, SplitMix64(seed));
+        let neighbors = |link: &Link| {
+            let counted = link.groups[0].statistics(true);
+            [counted.lldp.unwrap(), counted.cdp.unwrap()].map(|of| of.neighbors)
+        };
+        link.run(Some(BEGIN + seconds(300.0)));
+        // A CDP announcement each 60 s.
+        (link.loss, link.repeats) = (0, 0);
+        link.run(Some(BEGIN + seconds(400.0)));
+        neighbors(&link).iter().for_each(|of| assert_eq!(of.len(), hosts as usize));
+        // They end without a last announcement.
+        let now = link.now;
+        link.groups.pop();
+        link.run(Some(now + seconds(250.0)));
+        for of in neighbors(&link) {
+            prop_assert!(of.is_empty() && of.aged >= u64::from(hosts));
+        }
+    }
+
+    #[test]
     fn no_octets_make_a_group_panic(
         octets in proptest::collection::vec(any::<u8>(), 0..400), kind in 0usize..4, at in 0usize..60,
     ) {
@@ -1537,6 +1673,33 @@ fn shared_hosts_follow_a_gateway_that_announces_another_mac_address() {
     link.groups[0].receive(now, (&frame, false), &mut FrameQueue::default());
     assert!((0..5).all(|host| table.get(host).is_some_and(|host| host.next_hop == mac)));
     assert_eq!(table.losses(), 0);
+}
+
+#[test]
+fn shared_hosts_follow_a_renewal_that_gives_another_gateway() {
+    let mut link = Link::of([dhcp(1), server(1), fixed(1, 5, [10, 0, 0, 2])]);
+    let settings = link.groups[0].settings().clone();
+    let table = Arc::new(HostTable::new(1, (settings.mac, settings.mac_step), &[]));
+    link.groups[0] = HostGroup::new(settings, BEGIN).sharing(table.clone());
+    link.run(Some(BEGIN + seconds(1.0)));
+    let hop = || table.get(0).expect("it is bound").next_hop;
+    assert_eq!(hop(), link.groups[1].mac(0));
+    // The renewal is due after 500 s.
+    link.groups.remove(1);
+    link.run(Some(BEGIN + seconds(510.0)));
+    let (.., request) = link.messages().pop().unwrap();
+    let ack = Message {
+        yiaddr: request.ciaddr,
+        lease: Some(1000),
+        server: Some([10, 0, 0, 1].into()),
+        router: Some([10, 0, 0, 2].into()),
+        ..Message::new(Kind::Ack, request.xid, request.chaddr)
+    };
+    let now = link.now;
+    reply(&mut link.groups[0], now, MacAddr([4; 6]), &ack);
+    assert_eq!(link.of_group(0).renewed, 1);
+    link.run(Some(BEGIN + seconds(512.0)));
+    assert_eq!((hop(), table.losses()), (link.groups[1].mac(0), 0), "its flows go on");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //!
 //! Single routes are lines for one `ip -batch`, which lives as long as the thread. The daemon hears
 //! of them by netlink messages, of which it can lose some: after each step, the number of routes
-//! that it has is compared with that of the table.
+//! that it has is compared with that of the table. Routes that flap wait if the numbers differ for
+//! a second, because a number that changes all the time shows no loss.
 
 use std::{
     fs,
@@ -17,12 +18,12 @@ use std::{
 use squall_port::monotonic;
 use squall_port_linux::{child, control::ControlSocket, lab::find_program};
 use squall_router::{
-    DaemonCall, Due, GroupPart, RouterOrder, RouterSettings, Schedule, Steered, Step, StepState,
-    bird,
+    Daemon, DaemonCall, Due, GroupPart, RouterOrder, RouterSettings, Schedule, Steered, Step,
+    StepState, bird, frr,
 };
 use squall_units::Nanos;
 
-use super::Shared;
+use super::{Shared, frr::Sockets};
 
 /// Longest time between two reads of the flags of the other threads.
 const LOOK: Duration = Duration::from_millis(100);
@@ -76,14 +77,17 @@ impl Steering {
         let mut hands = Hands {
             folder,
             shared: self.shared.clone(),
+            daemon: self.settings.daemon,
             control: None,
+            sockets: Sockets::new(folder),
             ip,
             unconfirmed: None,
             watched: None,
         };
         let mut counted = Instant::now();
+        let mut pause = FlapPause::default();
         while !self.shared.is_over() {
-            let wait = self.wait(&hands);
+            let wait = self.wait(&hands, pause.is_on());
             match self.messages.recv_timeout(wait) {
                 Ok(Message::Begin(at)) => self.start = Some(at),
                 Ok(Message::Order(order, duration, at)) => {
@@ -101,7 +105,13 @@ impl Steering {
             {
                 self.carry_out(due, start, &mut hands);
             }
-            let lines = self.steered.flap(now);
+            let flaps = self.steered.next_flap().is_some();
+            if let Some(lasted) = pause.update(flaps && hands.needs_rest(), now) {
+                self.steered.delay_flaps(lasted);
+                let mut state = self.shared.state();
+                state.flaps_waited = state.flaps_waited + lasted;
+            }
+            let lines = if pause.is_on() { String::new() } else { self.steered.flap(now) };
             if !lines.is_empty()
                 && let Err(error) = hands.kernel(&lines)
                 && !self.shared.is_over()
@@ -130,9 +140,10 @@ impl Steering {
         since(self.start?)
     }
 
-    fn wait(&self, hands: &Hands<'_>) -> Duration {
+    fn wait(&self, hands: &Hands<'_>, flaps_wait: bool) -> Duration {
         let look = hands.unconfirmed.as_ref().map_or(LOOK, |unconfirmed| unconfirmed.pause);
-        let next = self.schedule.next().into_iter().chain(self.steered.next_flap()).min();
+        let flap = self.steered.next_flap().filter(|_| !flaps_wait);
+        let next = self.schedule.next().into_iter().chain(flap).min();
         let (Some(start), Some(next)) = (self.start, next) else { return look };
         let at = start.0.saturating_add(next.0);
         Duration::from_nanos(at.saturating_sub(monotonic().0)).min(look)
@@ -181,6 +192,9 @@ impl Steering {
             step.acknowledged = since(start);
         }
         let mut state = self.shared.state();
+        if !fails && step.due.order == RouterOrder::Talk {
+            state.end_excuses(self.settings.recovery());
+        }
         state.groups = self.steered.counts(&self.settings);
         state.next_step = self.schedule.first().cloned();
         let number = state.add_step(step);
@@ -189,9 +203,29 @@ impl Steering {
         if waits && !fails {
             let from = number.unwrap_or(usize::MAX);
             let unconfirmed = hands.unconfirmed.get_or_insert_with(|| Unconfirmed::new(from));
-            (unconfirmed.since, unconfirmed.reloads) = (Instant::now(), 0);
+            unconfirmed.begun = Instant::now();
+            (unconfirmed.since, unconfirmed.reloads) = (unconfirmed.begun, 0);
             unconfirmed.pause = ASK[0];
         }
+    }
+}
+
+/// Since when flaps wait, on the clock of the run.
+#[derive(Default)]
+struct FlapPause(Option<Nanos>);
+
+impl FlapPause {
+    fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Begins or ends the pause as `wanted`. Returns how long it was, if it ends.
+    fn update(&mut self, wanted: bool, now: Nanos) -> Option<Nanos> {
+        if wanted {
+            self.0.get_or_insert(now);
+            return None;
+        }
+        Some(now.saturating_sub(self.0.take()?))
     }
 }
 
@@ -204,6 +238,8 @@ fn since(start: Nanos) -> Option<Nanos> {
 struct Unconfirmed {
     /// Number of the first one.
     from: usize,
+    /// Time of the last one.
+    begun: Instant,
     /// The daemon's last number of routes, and since when it has been the same.
     count: Option<u64>,
     since: Instant,
@@ -216,7 +252,7 @@ struct Unconfirmed {
 impl Unconfirmed {
     fn new(from: usize) -> Self {
         let now = Instant::now();
-        Self { from, count: None, since: now, reloads: 0, asked: now, pause: ASK[0] }
+        Self { from, begun: now, count: None, since: now, reloads: 0, asked: now, pause: ASK[0] }
     }
 }
 
@@ -224,7 +260,10 @@ impl Unconfirmed {
 struct Hands<'a> {
     folder: &'a Path,
     shared: Arc<Shared>,
+    daemon: Daemon,
+    /// The connection to BIRD, and those to the processes of FRR.
     control: Option<ControlSocket>,
+    sockets: Sockets,
     ip: Option<io::Result<Batch>>,
     unconfirmed: Option<Unconfirmed>,
     /// The step after which frames of the daemon are noted.
@@ -240,6 +279,20 @@ impl Hands<'_> {
                     Some(why) => Err(io::Error::other(format!("BIRD: {why}"))),
                     None => Ok(()),
                 }
+            }
+            DaemonCall::Vty(process, lines) => {
+                let shared = self.shared.clone();
+                let stopped = || shared.is_over();
+                // It may still be starting.
+                let until = Instant::now() + RESTART;
+                while self.sockets.connect(process, &stopped).is_err()
+                    && !stopped()
+                    && Instant::now() < until
+                {
+                    std::thread::sleep(ASK[1]);
+                }
+                let done = self.sockets.run(process, &lines, &stopped);
+                done.map_err(|error| io::Error::new(error.kind(), format!("FRR: {error}")))
             }
             DaemonCall::Kernel(lines) => self.kernel(&lines),
             DaemonCall::Restart => self.restart(),
@@ -307,6 +360,24 @@ impl Hands<'_> {
         self.ask("show status\n").map(|_| ())
     }
 
+    /// Whether the daemon's number of single routes has differed long enough that no route should
+    /// change until it has been compared.
+    fn needs_rest(&self) -> bool {
+        self.unconfirmed.as_ref().is_some_and(|unconfirmed| unconfirmed.begun.elapsed() >= LOST)
+    }
+
+    /// Number of single routes that the daemon has.
+    fn single_routes(&mut self) -> io::Result<u64> {
+        if self.daemon != Daemon::Frr {
+            return self.ask(KERNEL).map(|reply| bird::imported(&reply));
+        }
+        let shared = self.shared.clone();
+        let stopped = || shared.is_over();
+        let [of_4, of_6] =
+            frr::KERNEL.map(|text| self.sockets.ask(frr::Process::Zebra, text, &stopped));
+        Ok(frr::kernel_routes([of_4?.as_str(), of_6?.as_str()]))
+    }
+
     /// Compares the daemon's number of single routes with `expected`, if steps wait for it.
     fn confirm(&mut self, expected: Option<u64>, start: Nanos) {
         let Some(expected) = expected else {
@@ -320,8 +391,7 @@ impl Hands<'_> {
             }
             _ => return,
         }
-        let Ok(reply) = self.ask(KERNEL) else { return };
-        let found = bird::imported(&reply);
+        let Ok(found) = self.single_routes() else { return };
         let Some(unconfirmed) = &mut self.unconfirmed else { return };
         if found == expected {
             let from = unconfirmed.from;
@@ -336,13 +406,17 @@ impl Hands<'_> {
             unconfirmed.reloads += 1;
             if unconfirmed.reloads > RELOADS {
                 let log = Batch::last_error(self.folder);
-                let why = format!("BIRD has {found} of {expected} routes of the kernel{log}");
+                let name = self.daemon.name();
+                let why = format!("{name} has {found} of {expected} routes of the kernel{log}");
                 let from = unconfirmed.from;
                 self.shared.state().fail_steps(from, &why);
                 self.unconfirmed = None;
                 return;
             }
-            let _ = self.ask("reload in \"kernel*\"\n");
+            // FRR ends if it loses messages.
+            if self.daemon != Daemon::Frr {
+                let _ = self.ask("reload in \"kernel*\"\n");
+            }
         }
     }
 
@@ -399,31 +473,42 @@ mod tests {
     use std::{
         io::{BufRead, BufReader},
         os::unix::net::UnixListener,
+        path::PathBuf,
+        sync::atomic::AtomicBool,
+        thread::JoinHandle,
     };
 
     use squall_router::GroupPart;
 
     use super::*;
 
-    #[test]
-    fn a_daemon_that_has_lost_messages_of_the_kernel_reads_its_table_again() {
-        let folder = std::env::temp_dir().join(format!("squall-steering-{}", std::process::id()));
+    /// A folder with the socket of a daemon that has one route of two until it reads the table.
+    /// While `flaps` is set, its number of routes is another one with each reply. It returns the
+    /// number at the end.
+    fn lossy_daemon(name: &str, flaps: Arc<AtomicBool>) -> (PathBuf, JoinHandle<u32>) {
+        let name = format!("squall-steering-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).unwrap();
         let listener = UnixListener::bind(folder.join("control")).unwrap();
-        // It has one route of two until it reads the table.
         let daemon = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let requests = BufReader::new(stream.try_clone().unwrap());
             stream.write_all(b"0001 BIRD 2.0.12 ready.\n").unwrap();
             let mut routes = 1;
-            for request in requests.lines().map_while(Result::ok) {
+            for (number, request) in (0u32..).zip(requests.lines().map_while(Result::ok)) {
                 routes += u32::from(request.starts_with("reload in"));
-                let reply = format!("1006-\n     Routes:         {routes} imported\n0000 \n");
+                let more = if flaps.load(Ordering::Acquire) { 2 + number % 3 } else { 0 };
+                let found = routes + more;
+                let reply = format!("1006-\n     Routes:         {found} imported\n0000 \n");
                 stream.write_all(reply.as_bytes()).unwrap();
             }
             routes
         });
-        let shared = Arc::new(Shared::default());
+        (folder, daemon)
+    }
+
+    /// The connections to a daemon, which should have taken over a step by now.
+    fn waiting<'a>(folder: &'a Path, shared: &Arc<Shared>) -> Hands<'a> {
         let order = RouterOrder::Announce(GroupPart::default());
         let number = shared.state().add_step(StepState {
             due: Due { at: Nanos::ZERO, order, duration: None, is_live: false },
@@ -433,19 +518,54 @@ mod tests {
             sent: None,
             error: None,
         });
-        let mut hands = Hands {
-            folder: &folder,
+        Hands {
+            folder,
             shared: shared.clone(),
+            daemon: Daemon::Bird,
             control: None,
+            sockets: Sockets::new(folder),
             ip: None,
             unconfirmed: number.map(Unconfirmed::new),
             watched: None,
-        };
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_has_lost_messages_of_the_kernel_reads_its_table_again() {
+        let (folder, daemon) = lossy_daemon("lost", Arc::default());
+        let shared = Arc::new(Shared::default());
+        let mut hands = waiting(&folder, &shared);
         let start = monotonic();
         while hands.unconfirmed.is_some() {
             hands.confirm(Some(2), start);
             std::thread::sleep(Duration::from_millis(1));
         }
+        drop(hands);
+        assert_eq!(daemon.join().unwrap(), 2);
+        let step = shared.state().steps[0].clone();
+        assert!(step.acknowledged.is_some() && step.error.is_none(), "{step:?}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn routes_that_flap_wait_until_lost_messages_are_repaired() {
+        let flaps = Arc::new(AtomicBool::new(true));
+        let (folder, daemon) = lossy_daemon("flaps", flaps.clone());
+        let shared = Arc::new(Shared::default());
+        let mut hands = waiting(&folder, &shared);
+        let (start, until) = (monotonic(), Instant::now() + Duration::from_secs(60));
+        let mut pause = FlapPause::default();
+        let lasted = loop {
+            assert!(Instant::now() < until, "the loss is not repaired");
+            let over = pause.update(hands.needs_rest(), since(start).unwrap_or_default());
+            flaps.store(!pause.is_on(), Ordering::Release);
+            if let Some(lasted) = over {
+                break lasted;
+            }
+            hands.confirm(Some(2), start);
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert!(lasted > Nanos::ZERO && hands.unconfirmed.is_none());
         drop(hands);
         assert_eq!(daemon.join().unwrap(), 2);
         let step = shared.state().steps[0].clone();

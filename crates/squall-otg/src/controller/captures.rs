@@ -1,6 +1,6 @@
 //! Captures of ports, from start to download.
 
-use std::{collections::HashMap, path::PathBuf};
+use std::{collections::HashMap, fs, path::PathBuf};
 
 use squall::Error;
 use squall_control::{
@@ -63,7 +63,24 @@ impl Captures {
             let source = self.begin(start, translated, port, info, busy)?;
             self.of.insert(port.to_owned(), Recorded { on: true, source });
         }
+        self.remove_unused();
         Ok(())
+    }
+
+    /// Removes the files of runs from before all captures.
+    fn remove_unused(&mut self) {
+        let first = |recorded: &Recorded| match recorded.source {
+            Source::Run { from, .. } => Some(from),
+            Source::Interface(_) => None,
+        };
+        let unused = self.of.values().filter_map(first).min().unwrap_or(self.shared.len());
+        self.shared.drain(..unused).for_each(|file| _ = fs::remove_file(file));
+        for recorded in self.of.values_mut() {
+            if let Source::Run { from, to } = &mut recorded.source {
+                *from -= unused;
+                *to = to.map(|to| to - unused);
+            }
+        }
     }
 
     fn begin(
@@ -312,6 +329,29 @@ const fn table() -> [u32; 256] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_of_runs_are_removed_when_no_capture_has_them() {
+        let mut captures = Captures::default();
+        for _ in 0..3 {
+            let file = captures.recordings.file().unwrap();
+            fs::write(&file, "").unwrap();
+            captures.shared.push(file);
+        }
+        let files = captures.shared.clone();
+        let left = || files.iter().map(|file| file.exists()).collect::<Vec<_>>();
+        let of = |from, to| Recorded { on: false, source: Source::Run { from, to } };
+        captures.of.insert("a".into(), of(1, Some(2)));
+        captures.of.insert("b".into(), of(2, None));
+        captures.remove_unused();
+        assert_eq!(left(), [false, true, true]);
+        assert_eq!(captures.shared, files[1..]);
+        assert!(matches!(captures.of["a"].source, Source::Run { from: 0, to: Some(1) }));
+        assert!(matches!(captures.of["b"].source, Source::Run { from: 1, to: None }));
+        captures.of.clear();
+        captures.remove_unused();
+        assert_eq!(left(), [false; 3]);
+    }
 
     #[test]
     fn the_frame_check_sequence_is_that_of_the_standard() {

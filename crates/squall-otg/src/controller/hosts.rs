@@ -20,6 +20,7 @@ use squall_machine::speaking::{self, HostThread};
 use squall_units::{Cannot, MacAddr, Nanos};
 
 use super::{
+    bgp::{self, BgpSpeaker},
     dhcp::{self, DhcpHost},
     lacp::LacpMember,
     lldp::{self, LldpAgent},
@@ -49,6 +50,7 @@ pub struct Hosts {
 struct Protocols {
     /// Clients and servers of DHCP.
     dhcp: Vec<Arc<DhcpHost>>,
+    bgp: Vec<Arc<BgpSpeaker>>,
     lldp: Vec<Arc<LldpAgent>>,
     lacp: Vec<Arc<LacpMember>>,
 }
@@ -60,25 +62,27 @@ impl Protocols {
         let members = translated.lags.iter().flat_map(|lag| {
             lag.members.iter().map(move |member| Arc::new(LacpMember::new(lag, member, now)))
         });
-        let dhcp = dhcp::hosts(translated, now);
-        Self { dhcp, lldp: lldp.collect(), lacp: members.collect() }
+        let (dhcp, bgp) = (dhcp::hosts(translated, now), bgp::speakers(translated, now));
+        Self { dhcp, bgp, lldp: lldp.collect(), lacp: members.collect() }
     }
 
     /// The protocols of one port.
     fn on_port(&self, port: &str) -> Self {
-        let Self { mut dhcp, mut lldp, mut lacp } = self.clone();
+        let Self { mut dhcp, mut bgp, mut lldp, mut lacp } = self.clone();
         dhcp.retain(|host| host.port == port);
+        bgp.retain(|speaker| speaker.port == port);
         lldp.retain(|agent| agent.info.port == port);
         lacp.retain(|member| member.port == port);
-        Self { dhcp, lldp, lacp }
+        Self { dhcp, bgp, lldp, lacp }
     }
 
     /// A protocol, and the name of its instance; `None`: there is none.
     fn first(&self) -> Option<(&'static str, &str)> {
         let dhcp = self.dhcp.iter().map(|host| ("DHCP", &host.name[..]));
+        let bgp = self.bgp.iter().map(|speaker| ("BGP", speaker.name()));
         let lldp = self.lldp.iter().map(|agent| ("LLDP", &agent.info.name[..]));
         let lacp = self.lacp.iter().map(|member| ("LACP", &member.lag[..]));
-        dhcp.chain(lldp).chain(lacp).next()
+        dhcp.chain(bgp).chain(lldp).chain(lacp).next()
     }
 }
 
@@ -231,11 +235,13 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Stops the devices. DHCP clients give their addresses back, and LLDP announces its end;
-    /// counters stay.
+    /// Stops the devices. Sessions of BGP end with a NOTIFICATION, DHCP clients give their
+    /// addresses back, and LLDP announces its end; counters stay.
     pub fn stop(&mut self) {
         if self.protocols_are_on {
             let now = squall_port::monotonic();
+            // While LACP still carries their frames.
+            bgp::stop(&self.protocols.bgp, now);
             self.protocols.lacp.iter().for_each(|member| member.enable(now, false));
             dhcp::release(&self.protocols.dhcp, now);
             lldp::stop(&self.protocols.lldp);
@@ -246,6 +252,18 @@ impl Hosts {
     /// The DHCP client or server with this name, if protocols were started.
     pub fn dhcp(&self, name: &str) -> Option<&DhcpHost> {
         self.protocols.dhcp.iter().find(|host| host.name == name).map(|host| &**host)
+    }
+
+    /// The speaker with the BGP session of this name, and the session's number there, if protocols
+    /// were started.
+    pub fn bgp(&self, name: &str) -> Option<(&BgpSpeaker, usize)> {
+        self.protocols.bgp.iter().find_map(|speaker| Some((&**speaker, speaker.peer(name)?)))
+    }
+
+    /// The speaker with the range of routes of this name, and the range's number there, if
+    /// protocols were started.
+    pub fn range(&self, name: &str) -> Option<(&BgpSpeaker, usize)> {
+        self.protocols.bgp.iter().find_map(|speaker| Some((&**speaker, speaker.range(name)?)))
     }
 
     /// The LLDP instance with this name, if protocols were started.
@@ -323,7 +341,7 @@ struct Devices {
 impl speaking::Hosts for Devices {
     fn filter(&self) -> &'static str {
         "arp or icmp or icmp6 or udp port 67 or udp port 68 or udp port 546 or udp port 547 or \
-         ether proto 0x88cc or ether proto 0x8809"
+         tcp port 179 or ether proto 0x88cc or ether proto 0x8809"
     }
 
     fn handle(&mut self, now: Nanos, frame: (&[u8], bool), out: &mut Vec<Vec<u8>>) {
@@ -333,6 +351,7 @@ impl speaking::Hosts for Devices {
         for host in &self.protocols.dhcp {
             host.receive(now, frame, out);
         }
+        self.protocols.bgp.iter().for_each(|speaker| speaker.receive(now, frame));
         self.protocols.lldp.iter().for_each(|agent| agent.receive(now, frame.0));
         self.protocols.lacp.iter().for_each(|member| member.receive(now, frame.0));
     }
@@ -347,6 +366,7 @@ impl speaking::Hosts for Devices {
         for host in &self.protocols.dhcp {
             host.turn(now, out);
         }
+        self.protocols.bgp.iter().for_each(|speaker| speaker.turn(now, out));
         self.protocols.lldp.iter().for_each(|agent| agent.turn(now, out));
         self.protocols.lacp.iter().for_each(|member| member.turn(now, out));
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde_json::json;
 use squall::totals::PortTotals;
+use squall_bgp::{Counters, Families, Family, LearntAttributes, LearntRoute, State};
 use squall_host::lacp::{
     ACTIVITY, AGGREGATION, COLLECTING, DISTRIBUTING, SHORT_TIMEOUT, SYNCHRONIZATION,
 };
@@ -20,12 +21,14 @@ use super::{
     traffic::{self, Flow, Part, Seen, Tally, Traffic, Transmit},
 };
 use crate::{
-    Counting, FlowInfo, LagInfo, LagMemberInfo, StreamInfo, TagValue, Translated,
+    BgpPeerInfo, Counting, FlowInfo, LagInfo, LagMemberInfo, StreamInfo, TagValue, Translated,
+    bgp::{COMMUNITIES, ORIGINS, SEGMENTS},
     replies::{
-        Count, Decimal, Dhcp6Address, Dhcp6Interface, Dhcp6Lease, Dhcp6Leases, Dhcp6Prefix,
-        DhcpInterface, DhcpLease, DhcpLeases, FlowCounts, FlowMetric, LacpMetric, LagMetric,
+        BgpAsPath, BgpCommunity, BgpMetric, BgpPrefix, BgpPrefixes, BgpSegment, Count, Decimal,
+        Dhcp6Address, Dhcp6Interface, Dhcp6Lease, Dhcp6Leases, Dhcp6Prefix, DhcpInterface,
+        DhcpLease, DhcpLeases, ExtendedCommunity, FlowCounts, FlowMetric, LacpMetric, LagMetric,
         Latency, LldpCapability, LldpNeighbor, LldpTlv, MessageMetric, MetricsResponse, PortMetric,
-        Tag, TagText, TaggedMetric, TaggedRequest, Timestamps,
+        PrefixFilter, Tag, TagText, TaggedMetric, TaggedRequest, Timestamps,
     },
 };
 
@@ -187,6 +190,118 @@ pub fn lacp(
         }
     };
     MetricsResponse::LacpMetrics { lacp_metrics: chosen.into_iter().map(metric).collect() }
+}
+
+/// Counters of BGP sessions.
+pub fn bgp(hosts: &Hosts, names: Vec<&str>, columns: &[String], v6: bool) -> MetricsResponse {
+    let metric = |name: &str| {
+        let found = hosts.bgp(name).map(|(speaker, number)| {
+            speaker.with_peer(number, |peer| {
+                let learnt = &peer.learnt;
+                let routes = [peer.announced, peer.withdrawn, learnt.announced, learnt.withdrawn];
+                (peer.session.state(), *peer.session.counters(), routes, learnt.ends)
+            })
+        });
+        // Before the start.
+        let before = || (State::Idle, Counters::default(), [0; 4], 0);
+        let (state, Counters { sent, received, downs, .. }, routes, ends) =
+            found.unwrap_or_else(before);
+        let [advertised, withdrawn, learnt, withdraws] = routes;
+        let count = |count| json!(Count(count));
+        let all = [
+            ("session_state", json!(if state == State::Established { "up" } else { "down" })),
+            ("session_flap_count", count(downs)),
+            ("routes_advertised", count(advertised)),
+            ("routes_received", count(learnt)),
+            ("route_withdraws_sent", count(withdrawn)),
+            ("route_withdraws_received", count(withdraws)),
+            ("updates_sent", count(sent.updates)),
+            ("updates_received", count(received.updates)),
+            ("opens_sent", count(sent.opens)),
+            ("opens_received", count(received.opens)),
+            ("keepalives_sent", count(sent.keepalives)),
+            ("keepalives_received", count(received.keepalives)),
+            ("notifications_sent", count(sent.notifications)),
+            ("notifications_received", count(received.notifications)),
+            ("fsm_state", json!(state.name().to_ascii_lowercase())),
+            ("end_of_rib_received", count(ends)),
+        ];
+        BgpMetric { name: name.to_owned(), columns: Columns(columns).of(all) }
+    };
+    let metrics = names.into_iter().map(metric).collect();
+    match v6 {
+        true => MetricsResponse::Bgpv6Metrics { bgpv6_metrics: metrics },
+        false => MetricsResponse::Bgpv4Metrics { bgpv4_metrics: metrics },
+    }
+}
+
+/// The routes of a session, sorted, of those families whose routes its configuration keeps.
+pub fn bgp_prefixes(
+    hosts: &Hosts,
+    info: &BgpPeerInfo,
+    families: Families,
+    filters: &[Vec<PrefixFilter>; 2],
+) -> BgpPrefixes {
+    let is_shown = |route: &LearntRoute, of: &LearntAttributes| {
+        let family = route.prefix.family().index();
+        let selects = |filter: &PrefixFilter| {
+            let PrefixFilter { addresses, length, origin, path } = filter;
+            (addresses.is_empty() || addresses.contains(&route.prefix.address))
+                && length.is_none_or(|length| length == route.prefix.length)
+                && origin.is_none_or(|origin| origin == of.origin)
+                && path.is_none_or(|path| path == route.path)
+        };
+        families[family]
+            && info.learns[family]
+            && (filters[family].is_empty() || filters[family].iter().any(selects))
+    };
+    let mut prefixes: [Vec<BgpPrefix>; 2] = Default::default();
+    if let Some((speaker, number)) = hosts.bgp(&info.name) {
+        // The session waits for no more than the list.
+        let mut routes: Vec<_> = speaker.with_peer(number, |peer| {
+            let of = |route: LearntRoute| Some((route, peer.learnt.attributes(&route)?));
+            peer.learnt.iter().filter_map(of).collect()
+        });
+        routes.retain(|(route, of)| is_shown(route, &of.attributes));
+        routes.sort_unstable_by_key(|(route, _)| *route);
+        for (route, of) in routes {
+            prefixes[route.prefix.family().index()].push(bgp_prefix(&route, &of.attributes));
+        }
+    }
+    let [ipv4_unicast_prefixes, ipv6_unicast_prefixes] = prefixes;
+    let bgp_peer_name = info.name.clone();
+    BgpPrefixes { bgp_peer_name, ipv4_unicast_prefixes, ipv6_unicast_prefixes }
+}
+
+fn bgp_prefix(route: &LearntRoute, of: &LearntAttributes) -> BgpPrefix {
+    let is_ipv4 = route.prefix.family() == Family::Ipv4;
+    let address = route.prefix.address.to_string();
+    let hop = |wanted: bool| of.next_hop.filter(|hop| hop.is_ipv4() == wanted);
+    let community = |(as_number, as_custom): &(u16, u16)| BgpCommunity {
+        kind: (COMMUNITIES.iter().find(|(_, value)| *value == (*as_number, *as_custom)))
+            .map_or("manual_as_number", |(name, _)| *name),
+        as_number: *as_number,
+        as_custom: *as_custom,
+    };
+    let segments = of.path.iter().filter_map(|segment| {
+        let (kind, _) = SEGMENTS.into_iter().find(|(_, kind)| *kind == segment.kind)?;
+        Some(BgpSegment { kind, as_numbers: segment.numbers.clone() })
+    });
+    let extended = of.extended_communities.iter().map(|it| ExtendedCommunity { raw: digits(it) });
+    BgpPrefix {
+        ipv4_address: is_ipv4.then(|| address.clone()),
+        ipv6_address: (!is_ipv4).then_some(address),
+        prefix_length: route.prefix.length,
+        origin: ORIGINS.iter().find(|(_, it)| *it == of.origin).map_or("", |(name, _)| *name),
+        path_id: route.path,
+        ipv4_next_hop: hop(true).map(|hop| hop.to_string()),
+        ipv6_next_hop: hop(false).map(|hop| hop.to_string()),
+        communities: of.communities.iter().map(community).collect(),
+        extended_communities: extended.collect(),
+        as_path: BgpAsPath { segments: segments.collect() },
+        local_preference: of.local_pref,
+        multi_exit_discriminator: of.med,
+    }
 }
 
 /// Frames of LLDP instances.

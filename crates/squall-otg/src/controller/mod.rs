@@ -3,6 +3,7 @@
 //! [`Controller`] implements an OTG session independently of the transport: JSON in, JSON out. A
 //! [`Start`] starts its runs, so a daemon can grant or refuse ports.
 
+mod bgp;
 mod captures;
 mod dhcp;
 mod hosts;
@@ -21,13 +22,15 @@ use std::{
 use serde::Serialize;
 use serde_json::Value;
 use squall::Error;
+use squall_bgp::{Notification, cease};
 use squall_control::driving::Start;
 use squall_port_linux::LinkWatch;
+use squall_speaker::Order;
 
 pub use crate::replies::Error as Refusal;
 
 use crate::{
-    Config, DeviceInfo, LagInfo, LagMemberInfo, Problems, Resolved, Translated,
+    BgpPeerInfo, Config, DeviceInfo, LagInfo, LagMemberInfo, Problems, Resolved, Translated,
     replies::{
         CaptureRequest, ControlAction, ControlState, Ipv4Neighbor, Ipv6Neighbor, MetricsRequest,
         PingReply, StatesRequest, StatesResponse, TransmitState, Version, Warning,
@@ -194,17 +197,44 @@ impl Controller {
             }
             ControlState::Protocols { start: false } => self.hosts.stop(),
             ControlState::Lacp { ports, admin, up } => self.lacp(&ports, admin, up)?,
+            ControlState::Routes { names, advertise } => self.routes(&names, advertise)?,
+            ControlState::BgpPeers { names, up: true } => {
+                self.sessions("peer_names", &names, |peer| vec![Order::Start(peer)])?;
+            }
+            ControlState::BgpPeers { names, up: false } => {
+                let stop = |peer| vec![Order::Stop(peer, Notification::cease(cease::SHUTDOWN))];
+                self.sessions("peer_names", &names, stop)?;
+            }
         }
         self.with_warnings(warnings)
     }
 
     /// Sends pings from devices; starts the devices if needed. A missing answer is not an error.
+    /// Ends or restarts BGP sessions.
     ///
     /// # Errors
-    /// Unknown names, devices on ports without an interface, or unsupported actions.
+    /// Unknown names, devices on ports without an interface, sessions that are not started, or
+    /// unsupported actions.
     pub fn control_action(&mut self, action: &Value) -> Result<Value, Refusal> {
-        let ControlAction::Ping { v6, requests } =
-            ControlAction::from_json(action).map_err(|problems| invalid(&problems))?;
+        self.cache.forget();
+        let action = ControlAction::from_json(action).map_err(|problems| invalid(&problems))?;
+        let (v6, requests) = match action {
+            ControlAction::Ping { v6, requests } => (v6, requests),
+            ControlAction::Notify { peers, notification } => {
+                let reset = |peer| vec![Order::Reset(peer, notification.clone())];
+                self.sessions("names", &peers, reset)?;
+                return self.with_warnings(Vec::new());
+            }
+            ControlAction::Restart { peers, after } => {
+                let chosen = chosen_sessions(&self.translated, "peer_names", &peers, None)?;
+                if let Some(peer) = chosen.iter().find(|peer| peer.session.restart.is_none()) {
+                    let why = format!("{:?} has no graceful_restart.enable_gr", peer.name);
+                    return Err(invalid(&Problems::one("peer_names", why)));
+                }
+                self.sessions("peer_names", &peers, |peer| vec![Order::Restart(peer, after)])?;
+                return self.with_warnings(Vec::new());
+            }
+        };
         let sources = requests.iter().map(|request| hosts::Ping::of(request, &self.translated));
         let pings = sources
             .collect::<Result<Vec<_>, _>>()
@@ -260,6 +290,12 @@ impl Controller {
                         false => metrics::dhcp_servers(&self.hosts, chosen, &columns),
                     }
                 }
+                MetricsRequest::Bgp { names, columns, v6 } => {
+                    let of = &self.translated;
+                    let chosen = chosen_sessions(of, "peer_names", &names, Some(v6))?;
+                    let chosen = chosen.into_iter().map(|peer| &peer.name[..]).collect();
+                    metrics::bgp(&self.hosts, chosen, &columns, v6)
+                }
                 MetricsRequest::Lldp { names, columns } => {
                     metrics::lldp(&self.hosts, self.lldp("lldp_names", &names)?, &columns)
                 }
@@ -279,7 +315,8 @@ impl Controller {
         Ok(shared)
     }
 
-    /// Gateways of devices, with their MAC addresses if known; leases of DHCP; neighbors of LLDP.
+    /// Gateways of devices, with their MAC addresses if known; leases of DHCP; neighbors of LLDP;
+    /// learnt routes of BGP.
     ///
     /// # Errors
     /// Unsupported requests.
@@ -331,6 +368,22 @@ impl Controller {
                             .collect(),
                     },
                 }
+            }
+            StatesRequest::BgpPrefixes { peers, families, filters } => {
+                let peers = chosen_sessions(&self.translated, "bgp_peer_names", &peers, None)?;
+                let is_incomplete = |peer: &&&BgpPeerInfo| {
+                    let found = self.hosts.bgp(&peer.name);
+                    found.is_some_and(|(of, at)| of.with_peer(at, |it| it.learnt.not_kept > 0))
+                };
+                if let Some(peer) = peers.iter().find(is_incomplete) {
+                    let why = format!(
+                        "{:?} has announced more routes than the million that an interface keeps",
+                        peer.name
+                    );
+                    return Err(invalid(&Problems::one("bgp_peer_names", why)));
+                }
+                let of = |peer| metrics::bgp_prefixes(&self.hosts, peer, families, &filters);
+                StatesResponse::BgpPrefixes { bgp_prefixes: peers.into_iter().map(of).collect() }
             }
             StatesRequest::LldpNeighbors { names, ids } => StatesResponse::LldpNeighbors {
                 lldp_neighbors: (self.lldp("lldp_names", &names)?.into_iter())
@@ -553,6 +606,45 @@ impl Controller {
         Ok(())
     }
 
+    /// Announces or withdraws ranges of routes while protocols are started.
+    fn routes(&self, names: &[String], advertise: bool) -> Result<(), Refusal> {
+        let ranges = self.translated.bgp.iter().flat_map(|peer| &peer.ranges);
+        let known = ranges.map(|range| &range.name[..]).collect();
+        let chosen = chosen("names", "range of routes", names, known)?;
+        self.check_bgp_is_on()?;
+        let order = if advertise { Order::Announce } else { Order::Withdraw };
+        let now = squall_port::monotonic();
+        for (speaker, range) in chosen.into_iter().filter_map(|name| self.hosts.range(name)) {
+            speaker.order(now, order(range));
+        }
+        Ok(())
+    }
+
+    /// Gives orders to BGP sessions while protocols are started; `key` is that of their names.
+    fn sessions(
+        &self,
+        key: &str,
+        names: &[String],
+        of: impl Fn(usize) -> Vec<Order>,
+    ) -> Result<(), Refusal> {
+        let chosen = chosen_sessions(&self.translated, key, names, None)?;
+        self.check_bgp_is_on()?;
+        let now = squall_port::monotonic();
+        for (speaker, number) in chosen.iter().filter_map(|peer| self.hosts.bgp(&peer.name)) {
+            of(number).into_iter().for_each(|order| speaker.order(now, order));
+        }
+        Ok(())
+    }
+
+    fn check_bgp_is_on(&self) -> Result<(), Refusal> {
+        match self.hosts.protocols_are_on() {
+            true => Ok(()),
+            false => {
+                Err(Error::Usage("BGP is not started\n  try protocol.all first".into()).into())
+            }
+        }
+    }
+
     fn link(&self, ports: &[String], up: bool) -> Result<(), Refusal> {
         for port in self.ports(ports)? {
             let address = &self.translated.ports[port].address;
@@ -624,6 +716,20 @@ fn chosen<'a>(
         found.ok_or_else(|| unknown(key, what, name, all.iter().copied()))
     };
     names.iter().map(find).collect()
+}
+
+/// The BGP sessions with these names, or all; `v6`: only those over this IP version. `key` is that
+/// of the names.
+fn chosen_sessions<'a>(
+    all: &'a Translated,
+    key: &str,
+    names: &[String],
+    v6: Option<bool>,
+) -> Result<Vec<&'a BgpPeerInfo>, Refusal> {
+    let is_known = |peer: &&BgpPeerInfo| v6.is_none_or(|v6| v6 == peer.local.is_ipv6());
+    let known: Vec<&BgpPeerInfo> = all.bgp.iter().filter(is_known).collect();
+    let found = chosen(key, "BGP session", names, known.iter().map(|of| &of.name[..]).collect())?;
+    Ok(known.into_iter().filter(|peer| found.contains(&&peer.name[..])).collect())
 }
 
 /// The LAGs with these names, or all.

@@ -3,3 +3,4 @@
 mod configs;
 mod frames;
 mod plan;
+mod requests;

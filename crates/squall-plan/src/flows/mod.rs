@@ -96,7 +96,7 @@ pub struct FlowSide {
     pub clients: Part,
     pub servers: Part,
     pub network: Network,
-    /// Maximum number of flows per worker, including those in TIME-WAIT: [`squall_flows::FLOWS`].
+    /// Maximum number of flows per worker, including those in TIME-WAIT.
     pub flows: u32,
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn compile(
     profile: &Profile,
     live_flows: Option<LiveFlows<'_>>,
     (limits, routers): (&[PortLimits], &[PlanRouter]),
-    assets: &dyn Assets,
+    (assets, memory): (&dyn Assets, u64),
     mistakes: &mut ErrorCollector<'_>,
 ) -> Option<PlanFlows> {
     let own = profile.flows.as_ref();
@@ -169,10 +169,11 @@ pub(crate) fn compile(
     let attack_at = live_flows.as_ref().map(|live_flows| live_flows.attack.at);
     let none = Flows::default();
     let flows = own.unwrap_or(&none);
-    let mut pools: Vec<Pool> =
-        flows.pools.iter().map(|spec| pool(spec, profile, routers, mistakes)).collect();
-    let mut captures = Captures { assets, read: Vec::new(), tables: Vec::new() };
     let mut notes = Vec::new();
+    let pools = flows.pools.iter();
+    let mut pools: Vec<Pool> =
+        pools.map(|spec| pool(spec, profile, routers, &mut notes, mistakes)).collect();
+    let mut captures = Captures { assets, read: Vec::new(), tables: Vec::new() };
     let (mut templates, mut of_profile): (Vec<Template>, Vec<usize>) = Default::default();
     for (number, spec) in flows.templates.iter().enumerate() {
         templates.extend(self::templates(spec, flows, &mut captures, &mut notes, mistakes));
@@ -228,7 +229,9 @@ pub(crate) fn compile(
     };
     // Scripts of attacks are always last.
     let own_scripts = u8::from(plans.first().is_some_and(|plan| !plan.of_attacks));
-    let mut sides = sides((own, own_scripts), attacks.as_ref(), attack_at, &load, limits, mistakes);
+    let most = flows.max_flows.unwrap_or_else(|| squall_flows::default_flows(memory));
+    let of_attacks = (attacks.as_ref(), attack_at);
+    let mut sides = sides((own, own_scripts), of_attacks, &load, most, limits, mistakes);
     hosts::check(flows, &load, (&profile.hosts, limits), mistakes);
     hosts::tag(&mut sides, &load, &profile.hosts, mistakes);
     let wrong = || {
@@ -253,12 +256,12 @@ pub(crate) fn compile(
 
 /// The part of the load that each port plays: the templates and `own_scripts` belong to `own`, all
 /// other scripts to attacks. `attack_at` is the position of the attack to which the flows in
-/// `attacks` belong.
+/// `attacks` belong. `most_flows` is the maximum number of flows per worker and port.
 fn sides(
     (own, own_scripts): (Option<&Flows>, u8),
-    attacks: Option<&Flows>,
-    attack_at: Option<At>,
+    (attacks, attack_at): (Option<&Flows>, Option<At>),
     load: &Load,
+    most_flows: u32,
     limits: &[PortLimits],
     mistakes: &mut ErrorCollector<'_>,
 ) -> Vec<FlowSide> {
@@ -317,8 +320,7 @@ fn sides(
                 network.mtu = longest.clamp(576, wanted) as u16;
             }
             let (clients, servers) = (Part::NOTHING, Part::NOTHING);
-            let mut side =
-                FlowSide { port, role, clients, servers, network, flows: squall_flows::FLOWS };
+            let mut side = FlowSide { port, role, clients, servers, network, flows: most_flows };
             add_role(&mut side, role, part);
             sides.push(side);
         }
@@ -382,11 +384,12 @@ fn pool(
     spec: &squall_profile::Pool,
     profile: &Profile,
     routers: &[PlanRouter],
+    notes: &mut Vec<String>,
     mistakes: &mut ErrorCollector<'_>,
 ) -> Pool {
     let groups = &profile.hosts[..];
     let mut ranges_of = |text: &Located| match text.routes() {
-        Some(_) => in_routes(text, profile, routers).unwrap_or_else(|mistake| {
+        Some(_) => in_routes(text, profile, routers, notes).unwrap_or_else(|mistake| {
             mistakes.add(mistake);
             Vec::new()
         }),
@@ -425,12 +428,14 @@ fn in_routes(
     text: &Located,
     profile: &Profile,
     routers: &[PlanRouter],
+    notes: &mut Vec<String>,
 ) -> Result<Vec<AddrRange>, Diagnostic> {
     let Some(to) = stream_routes::named(text, None, profile, routers)? else {
         return Ok(Vec::new());
     };
     let mut known = HashSet::new();
-    let mut addresses = to.addresses(text)?;
+    let (mut addresses, found) = to.addresses(text)?;
+    notes.extend(found);
     addresses.retain(|address| known.insert(*address));
     Ok(addresses.into_iter().filter_map(|address| AddrRange::new(address, address)).collect())
 }

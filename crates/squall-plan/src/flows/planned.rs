@@ -15,6 +15,10 @@ pub struct PlannedLoad {
     pub pools: Vec<PlannedPool>,
     /// The conversations of a capture, if one is played instead of templates.
     pub conversations: Option<ConversationsReport>,
+    /// Maximum number of flows per worker and port, including those in TIME-WAIT, and the memory
+    /// that they would take, octets.
+    pub max_flows: u32,
+    pub max_flows_octets: u64,
 }
 
 /// A kind of flows.
@@ -62,8 +66,11 @@ impl PlannedLoad {
         let load = &flows.load;
         let conversations =
             flows.script(false).or(flows.script(true)).map(|played| played.plan.report.clone());
+        let max_flows = flows.sides.iter().map(|side| side.flows).max().unwrap_or(0);
+        let max_flows_octets = u64::from(max_flows) * squall_flows::FLOW_OCTETS;
         if load.own_templates() == 0 {
-            return Self { templates: Vec::new(), pools: Vec::new(), conversations };
+            let (templates, pools) = (Vec::new(), Vec::new());
+            return Self { templates, pools, conversations, max_flows, max_flows_octets };
         }
         // The compiler has validated them.
         let pools: Vec<Option<Tuples>> =
@@ -149,7 +156,7 @@ impl PlannedLoad {
         };
         let pools = load.clients.iter().zip(&pools).zip(&spec.pools).filter_map(pool).collect();
         // Templates of attacks are described with the attacks, not here.
-        Self { templates, pools, conversations: None }
+        Self { templates, pools, conversations: None, max_flows, max_flows_octets }
     }
 }
 

@@ -130,8 +130,7 @@ pub struct Shaper {
     pub discipline: String,
     /// The most packets that wait (`bfifo`: bytes); `None`: the discipline's default.
     pub limit: Option<u32>,
-    /// The longest frame without FCS, because tbf drops frames longer than its burst; 0: 4096 octets
-    /// suffice.
+    /// The longest frame without FCS, because tbf drops frames longer than its burst.
     pub frame: u32,
 }
 
@@ -244,6 +243,13 @@ fn text_of(error: impl fmt::Display) -> String {
 }
 
 impl Device {
+    /// The device between interfaces of this MTU.
+    pub(super) fn with_mtu(&self, mtu: u32) -> Self {
+        // With a VLAN tag.
+        let of_mtu = |shaper: &Shaper| Shaper { frame: mtu + 18, ..shaper.clone() };
+        Self { shaper: self.shaper.as_ref().map(of_mtu), ..self.clone() }
+    }
+
     /// Checks that the device's programs are installed.
     pub(super) fn check_tools(&self) -> Result<(), LabError> {
         let shaper = self.shaper.as_ref().map(|_| ("tc", "iproute2"));
@@ -578,9 +584,10 @@ mod tests {
         let text = "router,rate=10Mbps,queue=fq_codel,limit=100";
         let device = text.parse::<Device>().unwrap();
         assert_eq!(device.to_string(), text);
-        let commands = device.shaper.unwrap().commands();
+        let commands = device.with_mtu(9216).shaper.unwrap().commands();
         for line in [
-            "qdisc add dev dev-a root handle 1: tbf rate 10000000bit burst 4096 latency 1s",
+            // Room for the longest frame, although 2 ms are 2500 octets.
+            "qdisc add dev dev-a root handle 1: tbf rate 10000000bit burst 9234 latency 1s",
             "qdisc add dev dev-b parent 1:1 handle 10: fq_codel limit 100",
         ] {
             assert!(commands.lines().any(|one| one == line), "{line}: {commands}");

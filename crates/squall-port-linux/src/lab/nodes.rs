@@ -115,6 +115,8 @@ pub struct NodeState {
     pub pid: u32,
     /// Whether its process runs; without it, there are no interfaces.
     pub runs: bool,
+    /// Whether its program runs: a daemon or a forwarder. `None`: it has none.
+    pub program_runs: Option<bool>,
     /// Without `lo`.
     pub interfaces: Vec<LabInterface>,
 }
@@ -139,6 +141,8 @@ const END_LIMIT: Duration = Duration::from_secs(5);
 /// Processes of nodes, in the folder of the lab's files: name, id and start time in each line.
 const PROCESSES: &str = ".processes";
 const DESCRIPTION: &str = ".description";
+/// Id and start time of a node's program, in the folder of its files.
+const PROGRAM: &str = "process";
 
 impl Nodes {
     /// Checks that the programs are installed.
@@ -331,9 +335,13 @@ impl Node {
         let again = folder.join(again_file(&self.name));
         fs::write(again, format!("{}{}", self.addresses, self.routes)).map_err(failed)?;
         let Some(program) = &self.program else { return Ok(None) };
-        let service = program.service(&folder.join(&self.name));
-        let started = service.and_then(Service::start);
-        started.map(Some).map_err(|error| self.problem(error))
+        let folder = folder.join(&self.name);
+        let started = program.service(&folder).and_then(Service::start);
+        let child = started.map_err(|error| self.problem(error))?;
+        let id = child.id();
+        let text = format!("{id} {}\n", start_time(id).unwrap_or(0));
+        fs::write(folder.join(PROGRAM), text).map_err(failed)?;
+        Ok(Some(child))
     }
 
     /// Writes the settings of the namespace, or those of interfaces, which exist only with them.
@@ -457,9 +465,19 @@ impl Lab {
         Ok(fs::read_to_string(self.folder()?.join(DESCRIPTION)).unwrap_or_default())
     }
 
-    /// The folder with the files of a node's daemon: `bird.conf`, `log`, and the socket `control`.
+    /// The folder with the files of a node's program: `log`, and those of a daemon, `bird.conf` and
+    /// the socket `control`.
     pub fn daemon_folder(&self, node: &str) -> Result<PathBuf, LabError> {
         Ok(self.folder()?.join(node))
+    }
+
+    /// Whether the program of a node runs; `None`: it has none.
+    fn program_runs(&self, node: &str) -> Result<Option<bool>, LabError> {
+        let text = fs::read_to_string(self.daemon_folder(node)?.join(PROGRAM)).unwrap_or_default();
+        let mut numbers = text.split_ascii_whitespace();
+        let number = |text: &str| text.parse::<u64>().ok();
+        let found = numbers.next().and_then(number).zip(numbers.next().and_then(number));
+        Ok(found.map(|(id, began)| u32::try_from(id).ok().and_then(start_time) == Some(began)))
     }
 
     /// Finds a node.
@@ -557,16 +575,25 @@ impl Lab {
             let path = format!("/proc/{pid}/ns/net");
             fs::File::open(&path).map_err(io_error(format!("cannot open {path}")))
         };
-        // Opened from outside of the lab's user namespace, in which /proc/PID may be another one.
+        // Read from outside of the lab's user namespace, in which /proc/PID may be another one.
+        let programs = nodes
+            .iter()
+            .map(|node| self.program_runs(&node.name))
+            .collect::<Result<Vec<_>, _>>()?;
         let namespaces = nodes
             .iter()
             .map(|node| if node.runs() { open(node.pid).map(Some) } else { Ok(None) })
             .collect::<Result<Vec<_>, _>>()?;
         self.enter()?;
-        let own =
-            NodeState { name: None, pid: self.pid, runs: true, interfaces: interfaces_here()? };
-        let mut states = vec![own];
-        for (NodeProcess { name, pid, .. }, namespace) in nodes.into_iter().zip(namespaces) {
+        let mut states = vec![NodeState {
+            name: None,
+            pid: self.pid,
+            runs: true,
+            program_runs: None,
+            interfaces: interfaces_here()?,
+        }];
+        let nodes = nodes.into_iter().zip(programs).zip(namespaces);
+        for ((NodeProcess { name, pid, .. }, program_runs), namespace) in nodes {
             let interfaces = match &namespace {
                 Some(namespace) => {
                     let what = format!("cannot enter the namespace of node {name:?}");
@@ -575,7 +602,8 @@ impl Lab {
                 }
                 None => Vec::new(),
             };
-            states.push(NodeState { name: Some(name), pid, runs: namespace.is_some(), interfaces });
+            let (name, runs) = (Some(name), namespace.is_some());
+            states.push(NodeState { name, pid, runs, program_runs, interfaces });
         }
         Ok(states)
     }

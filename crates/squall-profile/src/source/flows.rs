@@ -56,6 +56,11 @@ table! {
         /// The highest number of flows that are open at a time; further ones are not begun, and
         /// counted.
         active_limit: Count => Option<u64>,
+        /// The room for flows of each worker at each port, including those in TIME-WAIT; further
+        /// ones are not begun or accepted, and counted as full. A flow takes up to 200 octets of
+        /// memory. Default: as many as fit half of the machine's memory, but at least 2,097,152 and
+        /// at most 268,435,456.
+        max_flows: Bounded<1, 1_073_741_824> => Option<u32>,
         /// The time that open flows have at the end before they are aborted and counted. Default 5
         /// s.
         drain: Nanos => Option<Nanos>,

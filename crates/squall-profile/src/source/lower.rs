@@ -14,7 +14,7 @@ use squall_units::{Cannot, Rate, RateUnit, TREX_GROUPS, TREX_HW_IDS, TrexMark, s
 use super::{
     law::Number,
     raw::{OpName, ProfileTable, StreamTable, VaryTable},
-    read::{Count, Given, Place, Placed, Reader, numbered},
+    read::{Count, Given, Parts, Place, Placed, Reader, numbered},
     stages::{Levels, Row},
 };
 use crate::{At, FieldRef, Mode, Next, Op, PacketSource, Port, Profile, Stage, Stop, Stream, Vary};
@@ -44,9 +44,10 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     let given = table.given.has("stream");
     let flows_given = table.given.has("template") || table.given.has("flows");
     let mut flows = super::flows::flows(&mut table, &ports, cx);
-    let mut streams = table.stream.take().map_or_else(Vec::new, |streams| streams.value);
+    let mut streams = table.stream.take().map_or_else(Parts::default, |streams| streams.value);
     let enabled = |stream: &StreamTable| stream.enabled.as_ref().is_none_or(|e| e.value);
-    let numbers: Vec<usize> = (0..streams.len()).filter(|&i| enabled(&streams[i])).collect();
+    let numbers = streams.iter().enumerate().filter(|(_, stream)| enabled(stream));
+    let numbers: Vec<usize> = numbers.map(|(i, _)| i).collect();
     streams.retain(enabled);
     let attacks_given = table.given.has("attack");
     let attacks = super::attacks::attacks(table.attack.take(), &ports, cx);
@@ -58,7 +59,7 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         super::flows::external_clients_of_hosts(flows, &hosts);
     }
     let routers = super::routers::routers(table.router.take(), &ports, cx);
-    let nothing = streams.is_empty()
+    let nothing = numbers.is_empty()
         && replays.is_empty()
         && flows.is_none()
         && attacks.is_empty()
@@ -132,9 +133,8 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
 
     let port_index: HashMap<&str, usize> =
         ports.iter().enumerate().rev().map(|(i, port)| (port.name.as_str(), i)).collect();
-    // Not `collect`, which would keep the list of tables, several times as large, for the streams.
-    let mut made = Vec::with_capacity(streams.len());
-    for ((table, next), name) in streams.into_iter().zip(nexts).zip(names.names) {
+    let mut made = Vec::with_capacity(numbers.len());
+    for ((table, next), name) in streams.into_items().zip(nexts).zip(names.names) {
         made.push(stream(table, name, next, &ports, &port_index, cx));
     }
     let streams = made;
@@ -173,9 +173,9 @@ struct Names {
 }
 
 /// `numbers`: the places of the streams in the profile.
-fn stream_names(streams: &[StreamTable], numbers: &[usize], cx: &mut Reader<'_>) -> Names {
+fn stream_names(streams: &Parts<StreamTable>, numbers: &[usize], cx: &mut Reader<'_>) -> Names {
     let mut names = Names { names: Vec::new(), index: HashMap::new() };
-    for (i, (number, table)) in numbers.iter().zip(streams).enumerate() {
+    for (i, (number, table)) in numbers.iter().zip(streams.iter()).enumerate() {
         let name = table
             .name
             .as_ref()

@@ -14,7 +14,9 @@ use super::{
     hosts::HostGroupTable,
     law::{NextText, Number},
     node::{Node, Value},
-    read::{Bounded, Count, Octets, Place, Placed, Read, Reader, Whole, kinds, table, words},
+    read::{
+        Bounded, Count, Octets, Parts, Place, Placed, Read, Reader, Whole, kinds, table, words,
+    },
     replay::ReplayTable,
     routers::RouterTable,
 };
@@ -42,7 +44,7 @@ table! {
         /// replaces one.
         ports: PortsTable,
         /// Streams: frames of one kind, at one rate, on one port.
-        stream: Vec<StreamTable>,
+        stream: Parts<StreamTable>,
         /// Captures that are sent again.
         replay: Vec<ReplayTable>,
         /// Settings for all templates.
@@ -153,13 +155,16 @@ table! {
         /// "host:NAME": the hosts of this group, which is on the same port, send the frames, one
         /// after the other, if they have an address. A frame has the MAC address, VLAN and IP
         /// address of its host, and goes to the MAC address of its gateway, unless the packet sets
-        /// `eth(dst=...)`. Default: the packet's addresses.
+        /// `eth(dst=...)`; that of a host with `pppoe` is in its session. Default: the packet's
+        /// addresses.
         src: Located => Option<Located>,
         /// "host:NAME": frames go to the hosts of this group that have an address, one after the
         /// other. The destination's MAC address is that of the host, unless the packet sets
-        /// `eth(dst=...)`, or the frames come from hosts. "routes:ROUTER" or "routes:ROUTER/GROUP":
+        /// `eth(dst=...)`, or the frames come from hosts; that to a host with `pppoe` is then in its
+        /// session, from its access concentrator. "routes:ROUTER" or "routes:ROUTER/GROUP":
         /// frames go to the routes that the router announces, one after the other: to the first host
-        /// of each, or with "#7" at the end to the seventh. With `latency = true`, the report has the
+        /// of each, or the next address if a more specific route has it; or with "#7" at the end to
+        /// the seventh host. A default route is left out. With `latency = true`, the report has the
         /// loss and convergence of each route. Default: the packet's addresses.
         dst: Located => Option<Located>,
         /// Frame length in octets with FCS. Default: the length of the packet, at least 64.

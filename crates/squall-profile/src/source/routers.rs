@@ -12,14 +12,14 @@ use super::{
     read::{Bounded, Place, Placed, Read, Reader, table, words},
 };
 use crate::{
-    At, BgpNeighbor, Located, Port, RouteOrigin, RouterAction, Routes, emit::Emit,
-    routers::known_neighbors,
+    At, BgpNeighbor, IsisLevel, IsisNetwork, Located, Port, RouteOrigin, RouterAction,
+    RouterDaemon, Routes, emit::Emit, routers::known_neighbors,
 };
 
 table! {
-    /// A router: a routing daemon (BIRD 2) in a network namespace of its own, whose interface is on a
-    /// port. It has the frames of the port that are for its MAC address or for groups; test traffic
-    /// does not reach it.
+    /// A router: a routing daemon (BIRD 2 or FRR) in a network namespace of its own, whose interface
+    /// is on a port; or a native one, which needs neither. It has the frames of the port that are for
+    /// its MAC address or for groups; test traffic does not reach it.
     RouterTable makes
     /// A routing daemon on a port.
     Router {
@@ -36,6 +36,8 @@ table! {
         communities: Vec<(u16, u16)> = Vec::new(),
         ospf: Option<Ipv4Addr> = None,
         ospf3: Option<Ipv4Addr> = None,
+        /// Address of its area.
+        isis: Option<String> = None,
         routes: Vec<Routes> = Vec::new(),
         at: At = At::default(),
     } from {
@@ -43,6 +45,15 @@ table! {
         name: String,
         /// A name from [ports]. May be left out if there is only one.
         port: String,
+        /// "bird": a routing daemon (BIRD 2). "frr": FRR, which has IS-IS, too. "native": no daemon,
+        /// but a speaker of BGP that is a part of Squall, for many sessions, fast announcements, any
+        /// NOTIFICATION and virtual time. Default "bird"; with isis "frr".
+        daemon: RouterDaemon => RouterDaemon,
+        /// Number of routers, with daemon = "native": they have the same neighbors and routes, and
+        /// their addresses, MAC addresses and router IDs follow each other. Default 1.
+        count: Bounded<1, 10_000> => u64 = 1,
+        /// Difference between the numbers of the autonomous systems of two of them. Default 0.
+        asn_step: Bounded<0, 65_535> => u64 = 0,
         /// MAC address. Default 02:54:NN:00:00:01, where NN is the number of the router.
         mac: Located,
         /// Address with the length of its prefix: "10.0.0.1/24".
@@ -57,7 +68,7 @@ table! {
         neighbors: OneOrMore,
         /// Hold time that BGP offers. Default 90 s.
         hold: Nanos => Option<Nanos>,
-        /// Password of BGP's TCP connections (RFC 2385). Default: none.
+        /// Password of BGP's TCP connections (RFC 2385): 1 to 80 octets. Default: none.
         password: String => Option<String>,
         /// `MULTI_EXIT_DISC` of the routes that BGP announces. Default: none.
         med: Bounded<0, 4_294_967_295> => Option<u64>,
@@ -69,9 +80,19 @@ table! {
         ospf: Located,
         /// The router speaks OSPFv3 (RFC 5340) in this area: "0.0.0.0".
         ospf3: Located,
-        /// Interval of OSPF's hello packets, whole seconds. Default 10 s.
+        /// The router speaks IS-IS (ISO/IEC 10589, RFC 1195) in this area: "49.0001". It then runs
+        /// FRR. Its system ID has the digits of the router ID: 192.168.1.1 is 1921.6800.1001.
+        isis: Located,
+        /// Level of IS-IS: "1", "2" or "1-2". Default "1-2".
+        isis_level: IsisLevel => IsisLevel,
+        /// Metric of the interface in IS-IS. Default 10.
+        isis_metric: Bounded<1, 16_777_214> => u64 = 10,
+        /// Network of IS-IS: "broadcast" or "point-to-point". Default "broadcast".
+        isis_network: IsisNetwork => IsisNetwork,
+        /// Interval of the hello packets of OSPF and IS-IS, whole seconds. Default 10 s.
         hello: Nanos => Option<Nanos>,
-        /// Time after which a silent neighbor of OSPF is gone, whole seconds. Default four intervals.
+        /// Time after which a silent neighbor of OSPF or IS-IS is gone, whole seconds; with IS-IS,
+        /// 2 to 100 intervals. Default four intervals.
         dead: Nanos => Option<Nanos>,
         /// The router speaks RIPv2 (RFC 2453). Default false.
         rip: bool => bool,
@@ -79,8 +100,8 @@ table! {
         ripng: bool => bool,
         /// Interval of RIP's updates, whole seconds. Default 30 s.
         rip_update: Nanos => Option<Nanos>,
-        /// The router watches the neighbors of BGP and OSPF by BFD (RFC 5880), with packets at this
-        /// interval: "100 ms". Default: no BFD.
+        /// The router watches the neighbors of BGP, OSPF and IS-IS by BFD (RFC 5880), with packets
+        /// at this interval: "100 ms". Default: no BFD.
         bfd: Nanos => Option<Nanos>,
         /// Routes that the router announces by all its protocols: "198.51.100.0/24"; consecutive
         /// ones: "10.0.0.0/24 x 1000"; different ones with the lengths of a real table: "random x
@@ -155,13 +176,15 @@ table! {
     /// A change of a router.
     RouterStep {
         neighbor: Option<IpAddr> = None,
+        data: Vec<u8> = Vec::new(),
         place: At = At::default(),
     } from {
         /// Time after the start of the run. Default 0.
         at: Nanos => Nanos,
         /// "withdraw" or "announce" routes; "down" or "up": sessions; "restart": the daemon;
         /// "refresh": ask neighbors for their routes again (RFC 2918); "silent" or "talk": the link
-        /// drops all frames of the router in both directions, or no longer.
+        /// drops all frames of the router in both directions, or no longer; "notify": end sessions
+        /// with a NOTIFICATION of this code, with daemon = "native".
         action: RouterAction => Option<RouterAction>,
         /// Group whose routes are withdrawn or announced. Default: all groups.
         group: String => Option<String>,
@@ -172,6 +195,12 @@ table! {
         neighbor: Located,
         /// Text for the neighbor of BGP whose session goes down (RFC 9003). Default: none.
         message: String => Option<String>,
+        /// Error code of a NOTIFICATION (RFC 4271 section 4.5).
+        code: Bounded<1, 255> => Option<u64>,
+        /// Subcode of the error. Default 0.
+        subcode: Bounded<0, 255> => Option<u64>,
+        /// Data of a NOTIFICATION, in hexadecimal digits. Default: none.
+        data: Located,
         /// Time after which the reverse follows: announce, up, or talk. Default: never.
         duration: Nanos => Option<Nanos>,
         /// Interval at which the step is repeated. Default: it is not.
@@ -190,6 +219,29 @@ words!(
 );
 
 words!(
+    RouterDaemon,
+    "a daemon of a router":
+    "bird" => Bird,
+    "frr" => Frr,
+    "native" => Native,
+);
+
+words!(
+    IsisLevel,
+    "a level of IS-IS":
+    "1" => One,
+    "2" => Two,
+    "1-2" => Both,
+);
+
+words!(
+    IsisNetwork,
+    "a network of IS-IS":
+    "broadcast" => Broadcast,
+    "point-to-point" => PointToPoint,
+);
+
+words!(
     RouterAction,
     "an action of a router":
     "withdraw" => Withdraw,
@@ -200,6 +252,7 @@ words!(
     "refresh" => Refresh,
     "silent" => Silent,
     "talk" => Talk,
+    "notify" => Notify,
 );
 
 impl Read for RouterGroup {
@@ -254,10 +307,14 @@ impl Read for RouterStep {
             RouterAction::Down => &["neighbor", "message", "duration"],
             RouterAction::Up | RouterAction::Refresh => &["neighbor"],
             RouterAction::Silent => &["duration"],
+            RouterAction::Notify => &["neighbor", "code", "subcode", "data", "duration"],
             RouterAction::Restart | RouterAction::Talk => &[],
         };
         let allowed = [&["action", "at", "every", "times"][..], allowed].concat();
         cx.only(&place, &table.given, &format!("action = {:?}", action.word()), &allowed);
+        if action == RouterAction::Notify {
+            cx.need(&place, &table.given, "code", "code = 6")?;
+        }
         if table.times.is_some() && table.every.is_none() {
             cx.report(&place, "has times without an interval", &[EVERY.into()]);
         }
@@ -274,8 +331,10 @@ impl Read for RouterStep {
         }
         let address = |text: &str| text.parse::<IpAddr>().ok();
         let neighbor = read(table.neighbor.take(), cx, address, "an address", NEXT_HOP);
+        let data = read(table.data.take(), cx, octets, "octets", r#"try data = "0102ff""#);
         Some(Self {
             neighbor: neighbor.map(|(address, _)| address),
+            data: data.map_or_else(Vec::new, |(octets, _)| octets),
             place: cx.at(place.start),
             ..table.made()
         })
@@ -304,14 +363,35 @@ pub(super) fn routers(
         }
         let place =
             table.name.as_ref().map_or_else(|| table.place.clone(), |name| name.place.clone());
+        let whole = table.place.clone();
         let Some(router) = router(number, table, ports, cx) else { continue };
         if routers.iter().any(|before| before.name == router.name) {
             let what = format!("= {:?} is already the name of another router", router.name);
             cx.report(&place, &what, &[]);
         }
+        if let Some(before) = routers.iter().find(|before| share_a_mac(before, &router)) {
+            let what = format!("has a MAC address of router {:?}, on the same port", before.name);
+            cx.report(&whole, &what, &[MAC.into()]);
+        }
         routers.push(router);
     }
     routers
+}
+
+/// Whether two routers of a port have been given the same MAC address.
+fn share_a_mac(one: &Router, other: &Router) -> bool {
+    let addresses = |router: &Router| {
+        let first = mac_bits(router.mac?);
+        Some((first, first + router.count.saturating_sub(1)))
+    };
+    let of_both = addresses(one).zip(addresses(other));
+    let overlap = of_both.is_some_and(|((a, b), (c, d))| a <= d && c <= b);
+    overlap && one.port == other.port
+}
+
+/// A MAC address as a number.
+fn mac_bits(mac: MacAddr) -> u64 {
+    mac.0.iter().fold(0, |bits, octet| bits << 8 | u64::from(*octet))
 }
 
 fn router(
@@ -331,11 +411,13 @@ fn router(
     let router_id = read(table.router_id.take(), cx, id, "a router ID", ROUTER_ID);
     let ospf = read(table.ospf.take(), cx, area, "an area", AREA);
     let ospf3 = read(table.ospf3.take(), cx, area, "an area", AREA);
+    let isis = read(table.isis.take(), cx, isis_area, "an area of IS-IS", ISIS);
+    let isis_by_frr = isis.is_some() && !table.given.has("daemon");
     let neighbors = read_all(table.neighbors.take(), cx, neighbor, "a neighbor of BGP", NEIGHBOR);
     let communities = read_all(table.communities.take(), cx, community, "a community", COMMUNITY);
     let routes = read_all(table.routes.take(), cx, routes, "a range of routes", ROUTES);
     let name = table.name.take().map(|name| name.value);
-    let router = Router {
+    let mut router = Router {
         name: name.unwrap_or_else(|| format!("router {}", number + 1)),
         port: port?,
         mac: mac.map(|(mac, _)| mac),
@@ -346,10 +428,14 @@ fn router(
         communities,
         ospf: ospf.map(|(area, _)| area),
         ospf3: ospf3.map(|(area, _)| area),
+        isis: isis.map(|(area, _)| area),
         routes,
         at,
         ..table.made()
     };
+    if isis_by_frr {
+        router.daemon = RouterDaemon::Frr;
+    }
     check(&router, &place, cx);
     Some(router)
 }
@@ -360,13 +446,17 @@ fn check(router: &Router, place: &Place, cx: &mut Reader<'_>) {
             cx.report(place, what, &[hint.to_owned()]);
         }
     };
-    let igp = router.ospf.is_some() || router.ospf3.is_some() || router.rip || router.ripng;
+    let igp = router.ospf.is_some()
+        || router.ospf3.is_some()
+        || router.isis.is_some()
+        || router.rip
+        || router.ripng;
     let speaks = router.asn.is_some() || igp;
     needs(router.ipv4.is_none() && router.ipv6.is_none(), "has no address", IPV4);
     needs(
         !speaks && router.config.is_none(),
         "speaks no protocol",
-        r#"try asn = 65001 and neighbors = ["10.0.0.2 as 65002"], ospf = "0.0.0.0", rip = true, or config"#,
+        r#"try asn = 65001 and neighbors = ["10.0.0.2 as 65002"], ospf = "0.0.0.0", isis = "49.0001", rip = true, or config"#,
     );
     needs(
         (speaks || !router.routes.is_empty() || !router.group.is_empty())
@@ -394,9 +484,12 @@ fn check(router: &Router, place: &Place, cx: &mut Reader<'_>) {
         IPV4,
     );
     needs(
-        router.password.as_deref().is_some_and(is_quoted),
-        "has a password with a quotation mark, which BIRD cannot read",
-        "try another password, or config",
+        router
+            .password
+            .as_deref()
+            .is_some_and(|text| is_quoted(text) || !(1..=80).contains(&text.len())),
+        "has a password that is not 1 to 80 octets without quotation marks (RFC 2385)",
+        "try another password",
     );
     let whole = |time: &Option<Nanos>| {
         time.is_none_or(|time| time.0 > 0 && time.0.is_multiple_of(Nanos::SECOND.0))
@@ -404,7 +497,7 @@ fn check(router: &Router, place: &Place, cx: &mut Reader<'_>) {
     let times = [&router.hold, &router.hello, &router.dead, &router.rip_update];
     needs(
         !times.into_iter().all(whole),
-        "has a time of BGP, OSPF or RIP that is not in whole seconds",
+        "has a time of BGP, OSPF, IS-IS or RIP that is not in whole seconds",
         r#"try hello = "1 s""#,
     );
     let groups = router.group.iter().flat_map(|group| &group.routes);
@@ -415,7 +508,168 @@ fn check(router: &Router, place: &Place, cx: &mut Reader<'_>) {
         &format!("announces {total} routes; at most {MOST_ROUTES} are possible"),
         ROUTES,
     );
+    match router.daemon {
+        RouterDaemon::Native => check_native(router, place, cx),
+        RouterDaemon::Bird | RouterDaemon::Frr => needs(
+            router.count > 1 || router.asn_step > 0,
+            "has a count or an asn_step, but is a daemon",
+            r#"try daemon = "native""#,
+        ),
+    }
+    match router.daemon {
+        RouterDaemon::Frr => check_frr(router, place, cx),
+        RouterDaemon::Bird | RouterDaemon::Native => {
+            let what = "speaks IS-IS, which only FRR does";
+            if router.isis.is_some() {
+                cx.report(place, what, &[r#"try daemon = "frr""#.into()]);
+            }
+        }
+    }
     check_steering(router, cx);
+}
+
+/// FRR has limits of its own.
+fn check_frr(router: &Router, place: &Place, cx: &mut Reader<'_>) {
+    let mut needs = |is_wrong: bool, what: &str, hint: &str| {
+        if is_wrong {
+            cx.report(place, what, &[hint.to_owned()]);
+        }
+    };
+    needs(
+        router.config.is_some(),
+        "has a configuration file, which is for BIRD",
+        r#"try daemon = "bird", or protocols and routes in place of config"#,
+    );
+    needs(
+        router.graceful_restart,
+        "offers a graceful restart, which needs BIRD",
+        r#"try daemon = "bird""#,
+    );
+    let is_short =
+        |time: Option<Nanos>, least: u64| time.is_some_and(|time| time.0 < least * Nanos::SECOND.0);
+    needs(
+        router.rip && is_short(router.rip_update, 5),
+        "has an interval of RIP that is shorter than 5 s, which FRR cannot have",
+        r#"try rip_update = "5 s""#,
+    );
+    needs(
+        is_short(router.hold, 3),
+        "has a hold time below 3 s, which FRR cannot have",
+        r#"try hold = "3 s""#,
+    );
+    needs(
+        router.bfd.is_some_and(|time| time < FASTEST_BFD),
+        "has an interval of BFD below 10 ms, which FRR cannot have",
+        r#"try bfd = "10 ms""#,
+    );
+    needs(
+        router.password.as_deref().is_some_and(|text| text.contains(char::is_whitespace)),
+        "has a password with a space, which FRR cannot read",
+        "try another password",
+    );
+    let hello = router.hello.map_or(10 * Nanos::SECOND.0, |time| time.0).max(1);
+    let is_held =
+        |dead: Nanos| dead.0.is_multiple_of(hello) && (2..=100).contains(&(dead.0 / hello));
+    needs(
+        router.isis.is_some() && router.dead.is_some_and(|dead| !is_held(dead)),
+        "has a dead time that is not 2 to 100 hello intervals of IS-IS",
+        r#"try hello = "1 s" and dead = "3 s""#,
+    );
+    needs(
+        router.isis.is_some() && router.hello.is_some_and(|time| time.0 > 600 * Nanos::SECOND.0),
+        "has a hello interval above 600 s, which IS-IS cannot have",
+        r#"try hello = "10 s""#,
+    );
+}
+
+/// A native router speaks BGP only, and all copies of it have addresses.
+fn check_native(router: &Router, place: &Place, cx: &mut Reader<'_>) {
+    let mut needs = |is_wrong: bool, what: &str, hint: &str| {
+        if is_wrong {
+            cx.report(place, what, &[hint.to_owned()]);
+        }
+    };
+    let others = [
+        ("ospf", router.ospf.is_some()),
+        ("ospf3", router.ospf3.is_some()),
+        ("rip", router.rip),
+        ("ripng", router.ripng),
+        ("bfd", router.bfd.is_some()),
+        ("config", router.config.is_some()),
+    ];
+    let others: Vec<_> = others.into_iter().filter(|(_, has)| *has).map(|(key, _)| key).collect();
+    needs(
+        !others.is_empty(),
+        &format!(r#"has {}, but daemon = "native" speaks BGP only"#, others.join(", ")),
+        r#"try daemon = "bird", or another router for it"#,
+    );
+    needs(
+        router.password.is_some(),
+        r#"has a password, but daemon = "native" cannot sign segments (RFC 2385)"#,
+        r#"try daemon = "bird""#,
+    );
+    needs(
+        router.hold.is_some_and(|hold| !(3..=65_535).contains(&(hold.0 / Nanos::SECOND.0))),
+        "has a hold time that is not 3 s to 65,535 s",
+        r#"try hold = "90 s""#,
+    );
+    let copies = router.count.saturating_sub(1);
+    let last = router.mac.map_or(0, mac_bits) + copies;
+    // The lowest bit of the first octet is that of groups.
+    needs(last >> 40 & 1 == 1, "has too many MAC addresses", MAC);
+    needs(
+        router.asn.is_some_and(|asn| asn + copies * router.asn_step > u32::MAX.into()),
+        "has too many autonomous systems",
+        "try a smaller asn_step",
+    );
+    needs(
+        router.asn_step > 0 && router.neighbors.iter().any(|one| one.asn.is_none()),
+        "has an asn_step, but a neighbor that is in the same system",
+        r#"try "10.0.0.2 as 65002""#,
+    );
+    let ipv4 = router.ipv4.map(|(first, length)| (IpAddr::V4(first), length));
+    let ipv6 = router.ipv6.map(|(first, length)| (IpAddr::V6(first), length));
+    for (first, length) in ipv4.into_iter().chain(ipv6) {
+        let (from, width) = bits(first);
+        let hosts = width - u32::from(length);
+        let network = |bits: u128| bits.checked_shr(hosts).unwrap_or(0);
+        let to = from + u128::from(copies);
+        // The last address of a network of IPv4 is that of broadcasts, except of /31 and /32.
+        let is_broadcast = width == 32 && hosts > 1 && network(to) != network(to + 1);
+        needs(
+            network(from) != network(to) || copies > 0 && is_broadcast,
+            &format!("has {} routers from {first} on, but its network is smaller", router.count),
+            "try a smaller count, or a shorter prefix",
+        );
+        for (number, neighbor) in router.neighbors.iter().enumerate() {
+            let (address, _) = bits(neighbor.address);
+            if neighbor.address.is_ipv4() != first.is_ipv4() {
+                continue;
+            }
+            let before = &router.neighbors[..number];
+            needs(
+                before.iter().any(|one| one.address == neighbor.address),
+                &format!("has the neighbor {} twice", neighbor.address),
+                "try it once",
+            );
+            needs(
+                (from..=to).contains(&address) || network(address) != network(from),
+                &format!(
+                    "has the neighbor {}, which is not another address of its network",
+                    neighbor.address
+                ),
+                NEIGHBOR,
+            );
+        }
+    }
+}
+
+/// An address as a number, and its width, bits.
+fn bits(address: IpAddr) -> (u128, u32) {
+    match address {
+        IpAddr::V4(address) => (address.to_bits().into(), 32),
+        IpAddr::V6(address) => (address.to_bits(), 128),
+    }
 }
 
 /// Groups have names of their own, and steps name what the router has.
@@ -463,6 +717,14 @@ fn check_steering(router: &Router, cx: &mut Reader<'_>) {
             let text = format!("{of}: a step has action = {word:?}, but the router speaks no BGP");
             wrong(step.place, text, NEIGHBOR.into());
         }
+        if action == RouterAction::Notify && router.daemon != RouterDaemon::Native {
+            let text = format!("{of}: a step has action = {word:?}, but the router is a daemon");
+            wrong(step.place, text, r#"try daemon = "native""#.into());
+        }
+        if action == RouterAction::Restart && router.daemon == RouterDaemon::Frr {
+            let text = format!("{of}: a step restarts its daemon, which needs BIRD");
+            wrong(step.place, text, "try down and up, or daemon = \"bird\"".into());
+        }
         if action == RouterAction::Restart && router.config.is_some() {
             let text = format!("{of}: a step restarts a daemon with a configuration of its own");
             wrong(step.place, text, "try down and up".into());
@@ -474,13 +736,18 @@ fn check_steering(router: &Router, cx: &mut Reader<'_>) {
 pub(crate) const ROUTES_GROUP: &str = "routes";
 /// Shortest interval of steps: a daemon needs some milliseconds for each.
 const FASTEST: Nanos = Nanos(10_000_000);
+/// The shortest interval of FRR's BFD.
+const FASTEST_BFD: Nanos = Nanos(10_000_000);
 /// BIRD needs about 260 octets for each.
 const MOST_ROUTES: u64 = 10_000_000;
+/// A message of 4,096 octets less its header and codes.
+const MOST_DATA: usize = 4_075;
 const MAC: &str = r#"try mac = "02:00:00:00:00:01""#;
 const IPV4: &str = r#"try ipv4 = "10.0.0.1/24""#;
 const IPV6: &str = r#"try ipv6 = "2001:db8::1/64""#;
 const ROUTER_ID: &str = r#"try router_id = "10.0.0.1""#;
 const AREA: &str = r#"try "0.0.0.0" or "1""#;
+const ISIS: &str = r#"try isis = "49.0001""#;
 const NEIGHBOR: &str = r#"try "10.0.0.2 as 65002", or "10.0.0.2" in the same system"#;
 const COMMUNITY: &str = r#"try "65001:100""#;
 const ROUTES: &str =
@@ -499,6 +766,15 @@ fn as_path(text: &str) -> Option<Vec<u32>> {
     let number = |word: &str| word.parse().ok().filter(|asn: &u32| *asn > 0);
     let path: Vec<u32> = text.split_ascii_whitespace().map(number).collect::<Option<_>>()?;
     (1..=200).contains(&path.len()).then_some(path)
+}
+
+/// Octets in hexadecimal digits; at most those of the longest NOTIFICATION.
+fn octets(text: &str) -> Option<Vec<u8>> {
+    let digit = |c: char| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let digits = text.chars().filter(|c| !c.is_whitespace()).map(digit);
+    let digits = digits.collect::<Option<Vec<u8>>>()?;
+    let is_whole = digits.len().is_multiple_of(2) && digits.len() / 2 <= MOST_DATA;
+    is_whole.then(|| digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 fn next_hop(text: &str) -> Option<IpAddr> {
@@ -526,6 +802,17 @@ fn address6(text: &str) -> Option<(Ipv6Addr, u8)> {
 /// An area of OSPF: in dotted form, or as a number.
 pub(super) fn area(text: &str) -> Option<Ipv4Addr> {
     text.parse().ok().or_else(|| text.parse::<u32>().ok().map(Ipv4Addr::from_bits))
+}
+
+/// The address of an area of IS-IS (ISO/IEC 10589): an octet and pairs of octets in hexadecimal
+/// digits, at most 13 octets.
+fn isis_area(text: &str) -> Option<String> {
+    let is_part = |(number, part): (usize, &str)| {
+        let digits = if number == 0 { 2 } else { 4 };
+        part.len() == digits && part.bytes().all(|digit| digit.is_ascii_hexdigit())
+    };
+    let is_area = text.split('.').enumerate().all(is_part) && text.split('.').count() <= 7;
+    is_area.then(|| text.to_owned())
 }
 
 pub(super) fn neighbor(text: &str) -> Option<BgpNeighbor> {
@@ -570,10 +857,7 @@ fn routes(text: &str) -> Option<Routes> {
 
 /// Whether all prefixes are in the address space, and host bits are 0. `count` is not 0.
 fn is_valid(first: IpAddr, length: u8, count: u32) -> bool {
-    let (bits, width) = match first {
-        IpAddr::V4(first) => (u128::from(first.to_bits()), 32),
-        IpAddr::V6(first) => (first.to_bits(), 128),
-    };
+    let (bits, width) = bits(first);
     let length = u32::from(length);
     if length > width {
         return false;

@@ -753,6 +753,7 @@ fn flows() -> impl Strategy<Value = Flows> {
                 ramp,
                 limit,
                 active_limit,
+                max_flows: active_limit.map(|limit| limit as u32 % (1 << 30) + 1),
                 drain,
                 max_delay: drain,
             }
@@ -1151,105 +1152,138 @@ fn host() -> impl Strategy<Value = HostGroup> {
 
 /// Routers with each protocol, or with a configuration of their own.
 fn router() -> impl Strategy<Value = Router> {
-    use squall_profile::{BgpNeighbor, RouteOrigin, RouterAction, RouterGroup, RouterStep, Routes};
+    use squall_profile::{
+        BgpNeighbor, IsisLevel, IsisNetwork, RouteOrigin, RouterAction, RouterDaemon, RouterGroup,
+        RouterStep, Routes,
+    };
     let (own, other) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
     let own6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
-    (any::<bool>(), any::<bool>(), prop::option::of(1u64..100)).prop_map(
-        move |(all, config, seconds)| {
-            let time = seconds.map(|seconds| Nanos(seconds * Nanos::SECOND.0));
-            let plain = Router {
-                name: "r1".into(),
-                port: 1,
-                ipv4: Some((own, 24)),
-                at: At::default(),
-                ..Router::default()
-            };
-            if config {
-                return Router { config: Some("bird.conf".into()), ..plain };
-            }
-            Router {
-                mac: all.then_some(squall_units::MacAddr([2, 0, 0, 0, 0, 9])),
-                ipv6: all.then_some((own6, 64)),
-                router_id: all.then_some(other),
-                asn: Some(65001),
-                neighbors: vec![
-                    BgpNeighbor { address: other.into(), asn: all.then_some(u32::MAX) },
-                    BgpNeighbor { address: Ipv4Addr::new(10, 0, 0, 3).into(), asn: Some(7) },
-                ],
-                hold: time,
-                password: all.then(|| "secret".into()),
-                med: all.then_some(0),
-                prepend: if all { 3 } else { 0 },
-                communities: if all { vec![(65001, 1), (0, 65535)] } else { Vec::new() },
-                ospf: all.then_some(Ipv4Addr::UNSPECIFIED),
-                ospf3: all.then_some(own),
+    (any::<bool>(), 0..4, prop::option::of(3u64..100)).prop_map(move |(all, kind, seconds)| {
+        let time = seconds.map(|seconds| Nanos(seconds * Nanos::SECOND.0));
+        let plain = Router {
+            name: "r1".into(),
+            port: 1,
+            ipv4: Some((own, 24)),
+            at: At::default(),
+            ..Router::default()
+        };
+        if kind == 1 {
+            return Router { config: Some("bird.conf".into()), ..plain };
+        }
+        if kind == 3 {
+            return Router {
+                daemon: RouterDaemon::Frr,
+                isis: Some("49.0001".into()),
+                isis_level: if all { IsisLevel::One } else { IsisLevel::Both },
+                isis_metric: if all { 1 } else { 10 },
+                isis_network: match all {
+                    true => IsisNetwork::PointToPoint,
+                    false => IsisNetwork::Broadcast,
+                },
                 hello: time,
-                dead: time,
-                rip: all,
-                ripng: all,
-                rip_update: time,
-                bfd: all.then_some(Nanos(100_000_000)),
-                routes: vec![
-                    Routes::Range {
-                        first: Ipv4Addr::new(10, 1, 0, 0).into(),
-                        length: 24,
-                        count: 1000,
-                    },
-                    Routes::Range { first: own6.into(), length: 128, count: 1 },
-                    Routes::Random { is_ipv6: all, count: 1_000_000 },
-                    Routes::Mrt {
-                        path: "rib x.bz2".into(),
-                        peer: all.then_some(3),
-                        most: all.then_some(7),
-                    },
-                    Routes::File { path: "edge x 2.txt".into() },
-                ],
-                group: vec![
-                    RouterGroup {
-                        name: "edge".into(),
-                        routes: vec![Routes::Range { first: other.into(), length: 32, count: 2 }],
-                        med: all.then_some(7),
-                        prepend: all.then_some(0),
-                        communities: all.then(Vec::new),
-                        as_path: if all { vec![65010, u32::MAX] } else { Vec::new() },
-                        origin: all.then_some(RouteOrigin::Incomplete),
-                        next_hop: all.then_some(other.into()),
-                        flap: all.then_some(0.5),
-                        flap_down: time.filter(|_| all),
-                        single: all,
-                        at: At::default(),
-                    },
-                    RouterGroup {
-                        name: "core".into(),
-                        routes: vec![Routes::Range { first: own6.into(), length: 128, count: 1 }],
-                        communities: Some(vec![(65001, 9)]),
-                        ..RouterGroup::default()
-                    },
-                ],
-                step: vec![
-                    RouterStep {
-                        at: Nanos(10 * Nanos::SECOND.0),
-                        action: Some(RouterAction::Withdraw),
-                        group: Some("edge".into()),
-                        count: all.then_some(1),
-                        duration: time,
-                        every: all.then_some(Nanos(100 * Nanos::SECOND.0)),
-                        times: all.then_some(3),
-                        ..RouterStep::default()
-                    },
-                    RouterStep {
-                        action: Some(RouterAction::Down),
-                        neighbor: Some(other.into()),
-                        message: all.then(|| "maintenance".into()),
-                        ..RouterStep::default()
-                    },
-                ],
-                graceful_restart: all,
-                expect: all.then(|| "r2/edge".into()),
+                dead: time.map(|hello| Nanos(3 * hello.0)),
                 ..plain
-            }
-        },
-    )
+            };
+        }
+        if kind == 2 {
+            let address = Ipv4Addr::new(10, 0, 0, 99).into();
+            return Router {
+                daemon: RouterDaemon::Native,
+                count: 50,
+                asn_step: if all { 2 } else { 0 },
+                asn: Some(65001),
+                neighbors: vec![BgpNeighbor { address, asn: Some(7) }],
+                hold: time,
+                step: vec![RouterStep {
+                    action: Some(RouterAction::Notify),
+                    neighbor: all.then_some(address),
+                    code: Some(6),
+                    subcode: all.then_some(0),
+                    data: if all { vec![0, 255] } else { Vec::new() },
+                    duration: time,
+                    ..RouterStep::default()
+                }],
+                ..plain
+            };
+        }
+        Router {
+            mac: all.then_some(squall_units::MacAddr([2, 0, 0, 0, 0, 9])),
+            ipv6: all.then_some((own6, 64)),
+            router_id: all.then_some(other),
+            asn: Some(65001),
+            neighbors: vec![
+                BgpNeighbor { address: other.into(), asn: all.then_some(u32::MAX) },
+                BgpNeighbor { address: Ipv4Addr::new(10, 0, 0, 3).into(), asn: Some(7) },
+            ],
+            hold: time,
+            password: all.then(|| "secret".into()),
+            med: all.then_some(0),
+            prepend: if all { 3 } else { 0 },
+            communities: if all { vec![(65001, 1), (0, 65535)] } else { Vec::new() },
+            ospf: all.then_some(Ipv4Addr::UNSPECIFIED),
+            ospf3: all.then_some(own),
+            hello: time,
+            dead: time,
+            rip: all,
+            ripng: all,
+            rip_update: time,
+            bfd: all.then_some(Nanos(100_000_000)),
+            routes: vec![
+                Routes::Range { first: Ipv4Addr::new(10, 1, 0, 0).into(), length: 24, count: 1000 },
+                Routes::Range { first: own6.into(), length: 128, count: 1 },
+                Routes::Random { is_ipv6: all, count: 1_000_000 },
+                Routes::Mrt {
+                    path: "rib x.bz2".into(),
+                    peer: all.then_some(3),
+                    most: all.then_some(7),
+                },
+                Routes::File { path: "edge x 2.txt".into() },
+            ],
+            group: vec![
+                RouterGroup {
+                    name: "edge".into(),
+                    routes: vec![Routes::Range { first: other.into(), length: 32, count: 2 }],
+                    med: all.then_some(7),
+                    prepend: all.then_some(0),
+                    communities: all.then(Vec::new),
+                    as_path: if all { vec![65010, u32::MAX] } else { Vec::new() },
+                    origin: all.then_some(RouteOrigin::Incomplete),
+                    next_hop: all.then_some(other.into()),
+                    flap: all.then_some(0.5),
+                    flap_down: time.filter(|_| all),
+                    single: all,
+                    at: At::default(),
+                },
+                RouterGroup {
+                    name: "core".into(),
+                    routes: vec![Routes::Range { first: own6.into(), length: 128, count: 1 }],
+                    communities: Some(vec![(65001, 9)]),
+                    ..RouterGroup::default()
+                },
+            ],
+            step: vec![
+                RouterStep {
+                    at: Nanos(10 * Nanos::SECOND.0),
+                    action: Some(RouterAction::Withdraw),
+                    group: Some("edge".into()),
+                    count: all.then_some(1),
+                    duration: time,
+                    every: all.then_some(Nanos(100 * Nanos::SECOND.0)),
+                    times: all.then_some(3),
+                    ..RouterStep::default()
+                },
+                RouterStep {
+                    action: Some(RouterAction::Down),
+                    neighbor: Some(other.into()),
+                    message: all.then(|| "maintenance".into()),
+                    ..RouterStep::default()
+                },
+            ],
+            graceful_restart: all,
+            expect: all.then(|| "r2/edge".into()),
+            ..plain
+        }
+    })
 }
 
 prop_compose! {

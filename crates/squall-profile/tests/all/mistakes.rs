@@ -605,6 +605,8 @@ fn a_router_that_cannot_work_is_refused_with_a_reason() {
         format!("{good}\n[[router.group]]\nname = \"edge\"\nroutes = \"10.1.0.0/24\"\n{lines}")
     };
     let step = |lines: &str| format!("{}\n[[router.step]]\n{lines}", group(""));
+    let native = |lines: &str| format!("{good}\ndaemon = \"native\"\n{lines}");
+    let frr = |lines: &str| format!("{good}\nisis = \"49.0001\"\n{lines}");
     for (lines, expected) in [
         ("rip = true".to_owned(), "has no address"),
         ("ipv4 = \"10.0.0.1/24\"".into(), "speaks no protocol"),
@@ -622,7 +624,9 @@ fn a_router_that_cannot_work_is_refused_with_a_reason() {
         (format!("{good}\nroutes = \"mrt:rib.gz#65536\""), "is not a range of routes"),
         (format!("{good}\nroutes = \"file:\""), "is not a range of routes"),
         (format!("{good}\nroutes = \"::/32 x 10000001\""), "announces 10000001 routes"),
-        (format!("{good}\npassword = 'a\"b'"), "a password with a quotation mark"),
+        (format!("{good}\npassword = 'a\"b'"), "not 1 to 80 octets without quotation marks"),
+        (format!("{good}\npassword = ''"), "not 1 to 80 octets"),
+        (format!("{good}\npassword = '{}'", "a".repeat(81)), "not 1 to 80 octets"),
         (format!("{good}\nhold = \"100 ms\""), "not in whole seconds"),
         (format!("{good}\nmac = \"01:00:00:00:00:01\""), "is not the MAC address of an interface"),
         (format!("{good}\ncommunities = \"70000:1\""), "is not a community"),
@@ -670,6 +674,49 @@ fn a_router_that_cannot_work_is_refused_with_a_reason() {
             "ipv4 = \"10.0.0.1/24\"\nconfig = \"b\"\n[[router.step]]\naction = \"restart\"".into(),
             "a configuration of its own",
         ),
+        (frr("daemon = \"bird\""), "speaks IS-IS, which only FRR does"),
+        (frr("").replace("49.0001", "49.001"), "is not an area of IS-IS"),
+        (frr("").replace("49.0001", "4"), "is not an area of IS-IS"),
+        (frr("isis_level = \"3\""), "is not a level of IS-IS"),
+        (frr("isis_network = \"nbma\""), "is not a network of IS-IS"),
+        (frr("isis_metric = 16777215"), "isis_metric"),
+        (frr("hello = \"2 s\"\ndead = \"5 s\""), "2 to 100 hello intervals of IS-IS"),
+        (frr("hello = \"601 s\""), "a hello interval above 600 s"),
+        (frr("rip = true\nrip_update = \"4 s\""), "an interval of RIP that is shorter than 5 s"),
+        (frr("hold = \"2 s\""), "a hold time below 3 s, which FRR cannot have"),
+        (frr("bfd = \"9 ms\""), "an interval of BFD below 10 ms, which FRR cannot have"),
+        (frr("password = \"a b\""), "a password with a space, which FRR cannot read"),
+        (frr("graceful_restart = true"), "offers a graceful restart, which needs BIRD"),
+        (frr("count = 2"), "has a count or an asn_step, but is a daemon"),
+        (
+            "ipv4 = \"10.0.0.1/24\"\ndaemon = \"frr\"\nconfig = \"b\"".into(),
+            "a configuration file, which is for BIRD",
+        ),
+        (frr("[[router.step]]\naction = \"restart\""), "restarts its daemon, which needs BIRD"),
+        (format!("{good}\ncount = 2"), "has a count or an asn_step, but is a daemon"),
+        (format!("{good}\ndaemon = \"gobgp\""), "is not a daemon of a router"),
+        (
+            native("ospf = \"0\"\nbfd = \"1 s\""),
+            "has ospf, bfd, but daemon = \"native\" speaks BGP only",
+        ),
+        (native("config = \"bird.conf\""), "has config, but daemon = \"native\" speaks BGP only"),
+        (native("password = \"a\""), "cannot sign segments (RFC 2385)\n  try daemon = \"bird\""),
+        (native("hold = \"1 s\""), "has a hold time that is not 3 s to 65,535 s"),
+        (native("count = 2"), "the neighbor 10.0.0.2, which is not another address of its network"),
+        (native("").replace("/24", "/31"), "the neighbor 10.0.0.2, which is not another address"),
+        (
+            native("count = 15").replace("10.0.0.1/24", "10.0.0.17/28"),
+            "has 15 routers from 10.0.0.17 on, but its network is smaller",
+        ),
+        (native("asn_step = 1").replace(" as 65002", ""), "a neighbor that is in the same system"),
+        (
+            native("asn_step = 65535\ncount = 9").replace("65001", "4294967000"),
+            "has too many autonomous systems",
+        ),
+        (native("mac = \"fe:ff:ff:ff:ff:ff\"\ncount = 9"), "has too many MAC addresses"),
+        (step("action = \"notify\"\ncode = 6"), "\"notify\", but the router is a daemon"),
+        (native("[[router.step]]\naction = \"notify\""), "has no \"code\""),
+        (native("[[router.step]]\naction = \"notify\"\ncode = 6\ndata = \"abc\""), "is not octets"),
     ] {
         let text = format!("[ports]\nA = \"loop:0\"\n[[router]]\n{lines}\n");
         assert_contains(&mistakes(&text, Format::Toml), expected);
@@ -678,4 +725,18 @@ fn a_router_that_cannot_work_is_refused_with_a_reason() {
         "[ports]\nA = \"loop:0\"\n[[router]]\n{good}\n[[router]]\nname = \"router 1\"\n{good}"
     );
     assert_contains(&mistakes(&text, Format::Toml), "is already the name of another router");
+    let mac = |last: u8, count: u8| {
+        format!(
+            "[ports]\nA = \"loop:0\"\n[[router]]\n{good}\nmac = \"02:00:00:00:00:05\"\n\
+             [[router]]\nname = \"r2\"\n{}\nmac = \"02:00:00:00:00:0{last}\"\ncount = {count}",
+            native("").replace("10.0.0.1/24", "10.0.0.3/24")
+        )
+    };
+    let shared = "router[1] has a MAC address of router \"router 1\", on the same port";
+    assert_contains(&mistakes(&mac(3, 3), Format::Toml), shared);
+    assert_contains(&mistakes(&mac(5, 1), Format::Toml), shared);
+    for text in [mac(3, 2), mac(6, 1)] {
+        let read = Profile::parse_with(&text, "load.toml", Format::Toml, &no_files);
+        assert!(read.is_ok(), "{}", read.unwrap_err());
+    }
 }

@@ -2,7 +2,7 @@
 //! `elsewhere:NAME` in a report. Before merging, each report is reduced to its own ports.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     mem::take,
 };
 
@@ -29,7 +29,9 @@ impl Nodes {
             .filter(|port| !port.is_remote())
             .map(|port| port.name.clone())
             .collect();
-        let (mut senders, mut attacks) = (BTreeMap::new(), BTreeSet::new());
+        // Attacks of a part and name, with the number of those that their rule does not match.
+        let mut attacks = BTreeMap::<(Option<String>, String), u64>::new();
+        let mut senders = BTreeMap::new();
         let mut bounds = BTreeMap::new();
         for (clock, report) in parts.iter().filter_map(|(_, r)| Some((r.clock?, r))) {
             for stream in report.streams.iter().filter(|stream| stream.tx_packets > 0) {
@@ -63,10 +65,16 @@ impl Nodes {
             // frames.
             let part = report.part.clone();
             for attack in &mut report.attacks {
-                if !attacks.insert((part.clone(), attack.name.clone())) {
-                    // Only the node with the ports knows which attacks had no host.
-                    let (name, unsent) = (take(&mut attack.name), take(&mut attack.unsent));
-                    *attack = AttackReport { name, unsent, ..AttackReport::default() };
+                match attacks.entry((part.clone(), attack.name.clone())) {
+                    Entry::Vacant(first) => _ = first.insert(attack.unseen),
+                    Entry::Occupied(mut known) => {
+                        // Only the node with the ports knows which attacks had no host, or one
+                        // whose address their rule excludes.
+                        let unseen = attack.unseen.saturating_sub(*known.get());
+                        *known.get_mut() += unseen;
+                        let (name, unsent) = (take(&mut attack.name), take(&mut attack.unsent));
+                        *attack = AttackReport { name, unsent, unseen, ..AttackReport::default() };
+                    }
                 }
             }
         }

@@ -150,6 +150,19 @@ fn ports_of_one_name_get_that_of_their_part() {
 }
 
 #[test]
+fn attacks_whose_rule_excludes_their_host_are_known_to_one_node_and_counted_once() {
+    let node = |own: &str, other: &str, unseen: u64| {
+        let away = PortReport { address: "elsewhere:node".into(), ..port(other, 0) };
+        let attack = AttackReport { name: "scan".into(), attacks: 9, unseen, ..Default::default() };
+        Report { ports: vec![port(own, 1), away], attacks: vec![attack], ..Report::default() }
+    };
+    for [first, second] in [[5, 2], [2, 5], [2, 2]] {
+        let attack = &two(node("A", "B", first), node("B", "A", second)).attacks[0];
+        assert_eq!((attack.attacks, attack.unseen), (9, first.max(second)));
+    }
+}
+
+#[test]
 fn a_part_that_is_absent_is_named_and_the_whole_is_not_valid() {
     let all = two(part("1/3", "A", 3), part("3/3", "B", 4));
     assert_eq!(all.verdict.status, VerdictStatus::NotValid);

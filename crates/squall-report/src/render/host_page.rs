@@ -4,6 +4,7 @@
 use super::{
     human,
     page::{escape, table},
+    routers::SessionTotals,
     text,
 };
 use crate::report::{Distribution, Report, hosts::HostsReport, routers::RouterReport};
@@ -88,7 +89,7 @@ fn of_group(group: &HostsReport) -> Vec<String> {
 }
 
 fn of_router(router: &RouterReport) -> Vec<String> {
-    let protocols = &router.protocols;
+    let totals = SessionTotals::of(router);
     vec![
         router.name.clone(),
         router.port.clone(),
@@ -96,11 +97,11 @@ fn of_router(router: &RouterReport) -> Vec<String> {
         human::count(router.sent),
         human::count(router.received),
         human::count(router.dropped),
-        human::count(protocols.len() as u64),
-        human::count(protocols.iter().filter(|protocol| protocol.up).count() as u64),
+        human::count(totals.sessions),
+        human::count(totals.up),
         human::count(router.downs),
-        human::count(protocols.iter().map(|protocol| protocol.imported).sum()),
-        human::count(protocols.iter().map(|protocol| protocol.exported).sum()),
+        human::count(totals.imported),
+        human::count(totals.exported),
         human::count(router.groups.iter().map(|group| group.flaps).sum()),
         human::count(router.steps.len() as u64 + router.more_steps),
     ]

@@ -32,6 +32,7 @@ pub use live::{Live, LiveMode};
 pub use overview::{Overview, RunLine, Selected, Tone};
 pub use received_flows::received_flows;
 pub use replay::replay;
+pub use routers::one as one_router;
 pub use rows::{PortRow, StreamRow};
 pub use screen::Screen;
 pub use table::{own_colors, terminal};

@@ -4,7 +4,10 @@ use super::human;
 use super::table::{Style, indented, printable};
 use crate::report::{
     Report,
-    routers::{ExpectedRoutesReport, RouterProtocolReport, RouterReport, RouterStepReport},
+    routers::{
+        ExpectedRoutesReport, RouterProtocolReport, RouterReport, RouterSessionsReport,
+        RouterStepReport,
+    },
 };
 
 /// Lines for each router.
@@ -15,20 +18,56 @@ pub(super) fn routers(report: &Report, width: usize, color: bool) -> Vec<String>
 /// Sessions and routes of all routers: `routers 2 of 3 sessions up, 1,000 routes learnt`. `None`
 /// without routers.
 pub(super) fn line(routers: &[RouterReport]) -> Option<String> {
-    let all = || routers.iter().flat_map(|router| &router.protocols);
-    let learnt = human::count(all().map(|protocol| protocol.imported).sum());
-    let up = all().filter(|protocol| protocol.up).count();
-    let mut text = format!("routers {up} of {} sessions up, {learnt} routes learnt", all().count());
+    let sum = |of: fn(&SessionTotals) -> u64| -> u64 {
+        routers.iter().map(|router| of(&SessionTotals::of(router))).sum()
+    };
+    let (up, all) = (human::count(sum(|of| of.up)), human::count(sum(|of| of.sessions)));
+    let learnt = human::count(sum(|of| of.imported));
+    let mut text = format!("routers {up} of {all} sessions up, {learnt} routes learnt");
     for router in routers.iter().filter(|router| router.failed.is_some()) {
         text += &format!(", {} FAILED", printable(&router.name));
     }
     (!routers.is_empty()).then_some(text)
 }
 
-fn one(router: &RouterReport, width: usize, color: bool) -> Vec<String> {
+/// Sessions and routes of a router.
+pub(super) struct SessionTotals {
+    pub sessions: u64,
+    pub up: u64,
+    pub imported: u64,
+    pub exported: u64,
+}
+
+impl SessionTotals {
+    pub fn of(router: &RouterReport) -> Self {
+        let protocols = &router.protocols;
+        match &router.sessions {
+            Some(sums) => Self {
+                sessions: sums.sessions,
+                up: sums.up,
+                imported: sums.imported,
+                exported: sums.exported,
+            },
+            None => Self {
+                sessions: protocols.len() as u64,
+                up: protocols.iter().filter(|protocol| protocol.up).count() as u64,
+                imported: protocols.iter().map(|protocol| protocol.imported).sum(),
+                exported: protocols.iter().map(|protocol| protocol.exported).sum(),
+            },
+        }
+    }
+}
+
+/// Lines for one router.
+pub fn one(router: &RouterReport, width: usize, color: bool) -> Vec<String> {
     let name = printable(&router.name);
     let name = if name.starts_with("router") { name } else { format!("router {name}") };
-    let title = format!("{name} on {}, by {}", printable(&router.port), router.daemon);
+    let by = match (&router.sessions, router.count) {
+        (None, _) => format!("by {}", router.daemon),
+        (Some(_), 1) => router.daemon.clone(),
+        (Some(_), count) => format!("{} x {}", router.daemon, human::count(count)),
+    };
+    let title = format!("{name} on {}, {by}", printable(&router.port));
     let mut lines = vec![Style::Bold.paint(&title, color)];
     let mut line = |text: String| lines.extend(indented(&text, width));
     let (sent, received) = (human::count(router.sent), human::count(router.received));
@@ -37,11 +76,17 @@ fn one(router: &RouterReport, width: usize, color: bool) -> Vec<String> {
         head += &format!(", {} dropped", human::count(router.dropped));
     }
     line(head);
+    router.sessions.iter().for_each(|sums| line(of_sums(sums)));
     router.protocols.iter().for_each(|protocol| line(of_protocol(protocol)));
     router.expected.iter().for_each(|expected| line(of_expected(expected)));
     let flaps: u64 = router.groups.iter().map(|group| group.flaps).sum();
     if flaps > 0 {
-        line(format!("{} withdrawals by flaps", human::count(flaps)));
+        let late: u64 = router.groups.iter().map(|group| group.late_flaps).sum();
+        let mut text = format!("{} withdrawals by flaps", human::count(flaps));
+        if late > 0 {
+            text += &format!(", {} late", human::counted(late, "change"));
+        }
+        line(text);
     }
     router.steps.iter().take(SHOWN).for_each(|step| line(of_step(step)));
     let more = router.steps.len().saturating_sub(SHOWN) as u64 + router.more_steps;
@@ -57,12 +102,53 @@ fn one(router: &RouterReport, width: usize, color: bool) -> Vec<String> {
     lines
 }
 
+fn of_sums(sums: &RouterSessionsReport) -> String {
+    let (up, all) = (human::count(sums.up), human::counted(sums.sessions, "session"));
+    let mut text = format!("{up} of {all} up");
+    if let Some(after) = sums.all_up_after_s {
+        text += &format!(", all up first after {}", human::seconds(after));
+    }
+    let (learnt, announced) = (human::count(sums.imported), human::count(sums.exported));
+    text += &format!(", {learnt} routes learnt, {announced} announced");
+    if let Some(after) = sums.acknowledged_after_s {
+        text += &format!(", acknowledged {} after Established at most", human::seconds(after));
+    }
+    if sums.closed_windows > 0 {
+        text += &format!(", neighbors had no room {} times", human::count(sums.closed_windows));
+    }
+    for (word, of) in [("sent", &sums.sent), ("received", &sums.received)] {
+        let kinds = [
+            ("OPEN", of.opens),
+            ("UPDATE", of.updates),
+            ("NOTIFICATION", of.notifications),
+            ("KEEPALIVE", of.keepalives),
+            ("ROUTE-REFRESH", of.refreshes),
+        ];
+        let kinds = kinds.into_iter().filter(|(_, count)| *count > 0);
+        let kinds: Vec<_> =
+            kinds.map(|(kind, count)| format!("{} {kind}", human::count(count))).collect();
+        if !kinds.is_empty() {
+            text += &format!("; {word} {}", kinds.join(", "));
+        }
+    }
+    text
+}
+
 fn of_expected(expected: &ExpectedRoutesReport) -> String {
     let name = match &expected.group {
         Some(group) => format!("{}/{}", printable(&expected.router), printable(group)),
         None => printable(&expected.router),
     };
     let routes = human::counted(expected.routes, "route");
+    if expected.by_prefix {
+        let (missing, extra) = (human::count(expected.missing), human::count(expected.extra));
+        return match (expected.missing, expected.extra) {
+            (0, 0) => format!("learnt the routes that {name} announces: {routes}"),
+            (0, _) => format!("learnt the {routes} of {name}, and {extra} others"),
+            (_, 0) => format!("{missing} of {routes} of {name} are missing"),
+            _ => format!("{missing} of {routes} of {name} are missing, and {extra} others learnt"),
+        };
+    }
     match (expected.missing, expected.extra) {
         (0, 0) => format!("learnt as many routes as {name} announces: {routes}"),
         (0, extra) => format!("learnt {} more than the {routes} of {name}", human::count(extra)),
@@ -127,6 +213,7 @@ fn of_protocol(protocol: &RouterProtocolReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::routers::{RouterGroupReport, RouterMessagesReport};
 
     #[test]
     fn expected_routes_are_there_or_missing_or_more() {
@@ -137,11 +224,60 @@ mod tests {
                 routes: 1_000,
                 missing,
                 extra,
+                by_prefix: false,
             })
         };
         assert_eq!(expected(0, 0), "learnt as many routes as r2/edge announces: 1,000 routes");
         assert_eq!(expected(0, 3), "learnt 3 more than the 1,000 routes of r2/edge");
         assert_eq!(expected(12, 0), "12 of 1,000 routes of r2/edge are missing");
+        let by_prefix = |missing, extra| {
+            of_expected(&ExpectedRoutesReport {
+                router: "r2".into(),
+                group: None,
+                routes: 9,
+                missing,
+                extra,
+                by_prefix: true,
+            })
+        };
+        assert_eq!(by_prefix(0, 0), "learnt the routes that r2 announces: 9 routes");
+        assert_eq!(by_prefix(2, 1), "2 of 9 routes of r2 are missing, and 1 others learnt");
+    }
+
+    #[test]
+    fn a_native_router_has_sums_over_its_sessions() {
+        let sums = RouterSessionsReport {
+            sessions: 1_000,
+            up: 998,
+            imported: 5_000,
+            exported: 2_000_000,
+            acknowledged_after_s: Some(0.5),
+            sent: RouterMessagesReport {
+                opens: 1_000,
+                updates: 3_000,
+                ..RouterMessagesReport::default()
+            },
+            closed_windows: 3,
+            ..RouterSessionsReport::default()
+        };
+        let router = RouterReport {
+            name: "r1".into(),
+            port: "A".into(),
+            daemon: "native".into(),
+            count: 1_000,
+            sessions: Some(sums),
+            ..RouterReport::default()
+        };
+        let shown = one(&router, 400, false);
+        assert_eq!(shown[0], "router r1 on A, native x 1,000");
+        assert_eq!(
+            shown[2].trim(),
+            "998 of 1,000 sessions up, 5,000 routes learnt, 2,000,000 announced, acknowledged \
+             500 ms after Established at most, neighbors had no room 3 times; sent 1,000 OPEN, \
+             3,000 UPDATE"
+        );
+        let text = line(&[router]).expect("there is a router");
+        assert_eq!(text, "routers 998 of 1,000 sessions up, 5,000 routes learnt");
     }
 
     #[test]
@@ -177,6 +313,19 @@ mod tests {
         };
         let lines = routers(&report, 200, false);
         assert_eq!(lines.last().map(|line| line.trim()), Some("and 3 further steps"));
+    }
+
+    #[test]
+    fn late_flaps_are_shown() {
+        let group =
+            RouterGroupReport { flaps: 6_000, late_flaps: 7, ..RouterGroupReport::default() };
+        let report = Report {
+            routers: vec![RouterReport { groups: vec![group], ..RouterReport::default() }],
+            ..Report::default()
+        };
+        let lines = routers(&report, 200, false);
+        let last = lines.last().map(|line| line.trim());
+        assert_eq!(last, Some("6,000 withdrawals by flaps, 7 changes late"));
     }
 
     #[test]

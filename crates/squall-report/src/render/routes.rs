@@ -8,7 +8,7 @@ use super::{
 };
 use crate::report::{
     Report,
-    routes::{RoutePort, RouteReport, RouteTimes, RoutesReport},
+    routes::{RoutePort, RouteReport, RouteStepReport, RouteTimes, RoutesReport},
 };
 
 /// Number of routes to list for each stream.
@@ -106,6 +106,7 @@ fn one(stream: &str, routes: &RoutesReport, width: usize, color: bool) -> Vec<St
         let count = human::counted(times.routes, "route");
         line(format!("convergence to another port: {count}, {}", of_times(times)));
     }
+    routes.steps.iter().for_each(|step| line(of_step(step)));
     if routes.ports.len() > 1 {
         let of = |port: &RoutePort| {
             let (first, last) = (human::count(port.first), human::count(port.last));
@@ -119,6 +120,28 @@ fn one(stream: &str, routes: &RoutesReport, width: usize, color: bool) -> Vec<St
         line(format!("most lost: {}", worst.join("; ")));
     }
     lines
+}
+
+fn of_step(step: &RouteStepReport) -> String {
+    let mut text = format!("after {} ({}):", printable(&step.steps), human::seconds(step.due_s));
+    text += &match step.lossy {
+        0 => " no frames lost".to_owned(),
+        lossy => {
+            let lost = human::counted(step.lost, "frame");
+            format!(" {} lost {lost}", human::counted(lossy, "route"))
+        }
+    };
+    if step.down > 0 {
+        text += &format!(", {} down until the next step", human::count(step.down));
+    }
+    if let Some(times) = &step.loss_of_connectivity {
+        text += &format!("; loss of connectivity {}", of_times(times));
+    }
+    if let Some(times) = &step.since_step {
+        let routes = human::counted(times.routes, "route");
+        text += &format!("; {routes} at another port since the step: {}", of_times(times));
+    }
+    text
 }
 
 fn of_times(times: &RouteTimes) -> String {
@@ -147,6 +170,30 @@ fn of_route(route: &RouteReport) -> String {
 mod tests {
     use super::super::{html, sample};
     use super::*;
+
+    #[test]
+    fn the_results_of_a_step_are_shown() {
+        let mut step = RouteStepReport {
+            steps: "r1: withdraw edge".into(),
+            due_s: 10.0,
+            lossy: 200,
+            lost: 5_000,
+            loss_of_connectivity: RouteTimes::of(vec![0.25]),
+            since_step: RouteTimes::of(vec![0.26]),
+            ..RouteStepReport::default()
+        };
+        assert_eq!(
+            of_step(&step),
+            "after r1: withdraw edge (10.0 s): 200 routes lost 5,000 frames; loss of connectivity \
+             first route 250 ms, p50 250 ms, p99 250 ms, full 250 ms; 1 route at another port \
+             since the step: first route 260 ms, p50 260 ms, p99 260 ms, full 260 ms"
+        );
+        step = RouteStepReport { down: 3, ..RouteStepReport::default() };
+        assert!(of_step(&step).ends_with(": no frames lost, 3 down until the next step"));
+        let routes = RoutesReport { steps: vec![step], ..RoutesReport::default() };
+        let lines = one("web", &routes, 200, false);
+        assert!(lines.iter().any(|line| line.contains("3 down until the next step")), "{lines:?}");
+    }
 
     #[test]
     fn losses_and_times_of_routes_are_shown() {

@@ -9,8 +9,11 @@ pub struct RouterReport {
     pub name: String,
     /// Name of the port.
     pub port: String,
-    /// The daemon: `BIRD`.
+    /// The daemon: `BIRD` or `FRR`, or `native`.
     pub daemon: String,
+    /// Number of routers: more than 1 only for native ones.
+    #[serde(default = "one")]
+    pub count: u64,
     /// Routes of the profile, which it announces.
     pub routes: u64,
     /// Frames of the daemon to the port.
@@ -18,7 +21,12 @@ pub struct RouterReport {
     /// Frames of the port that the daemon got, and those for which its interface had no room.
     pub received: u64,
     pub dropped: u64,
+    /// A native router with more than 100 sessions has only those here that are not up, at most 100
+    /// of them.
     pub protocols: Vec<RouterProtocolReport>,
+    /// Sums over all sessions; `null`: a daemon, whose sessions are all in `protocols`.
+    #[serde(default)]
+    pub sessions: Option<RouterSessionsReport>,
     /// How often sessions that were up went down, other than by a step.
     pub downs: u64,
     /// Groups of routes, in the order of the profile.
@@ -35,13 +43,53 @@ pub struct RouterReport {
     pub expected: Option<ExpectedRoutesReport>,
     /// Why the daemon or its link ended before the end of the run; `null`: it did not.
     pub failed: Option<String>,
-    /// CPU time of the daemon, seconds, and its peak memory, octets.
-    pub cpu_s: f64,
-    pub memory: u64,
+    /// CPU time of the daemon, seconds, and its peak memory, octets; `null`: there is no daemon.
+    pub cpu_s: Option<f64>,
+    pub memory: Option<u64>,
 }
 
-/// The routes that another router announces, compared by number with those learnt: by the protocol
-/// (BGP, OSPF, RIP) that has learnt most.
+fn one() -> u64 {
+    1
+}
+
+/// Sums over the sessions of native routers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RouterSessionsReport {
+    pub sessions: u64,
+    /// Sessions that are established.
+    pub up: u64,
+    /// Sessions that were established at any time.
+    #[serde(default)]
+    pub ever_up: u64,
+    /// Time from the start of the run until each session had been established, seconds; `null`: one
+    /// has not.
+    pub all_up_after_s: Option<f64>,
+    /// The longest time of a session from Established until the neighbor had acknowledged all
+    /// routes, seconds; `null`: none has.
+    pub acknowledged_after_s: Option<f64>,
+    /// Routes that were learnt, and routes that are announced.
+    pub imported: u64,
+    pub exported: u64,
+    /// Messages.
+    pub sent: RouterMessagesReport,
+    pub received: RouterMessagesReport,
+    /// How often a neighbor had no room for more octets: it is slower than the router.
+    pub closed_windows: u64,
+}
+
+/// Messages of BGP by their type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RouterMessagesReport {
+    pub opens: u64,
+    pub updates: u64,
+    pub notifications: u64,
+    pub keepalives: u64,
+    pub refreshes: u64,
+}
+
+/// The routes that another router announces, compared with those learnt: at the end of the run of a
+/// native router prefix by prefix, if none of them is withdrawn; otherwise by number, with the
+/// protocol (BGP, OSPF, IS-IS, RIP) that has learnt most.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ExpectedRoutesReport {
     /// The other router, and its group; `null`: all groups.
@@ -49,9 +97,12 @@ pub struct ExpectedRoutesReport {
     pub group: Option<String>,
     /// Routes that it announces now.
     pub routes: u64,
-    /// How many fewer or more were learnt.
+    /// Routes that were not learnt, and further ones that were.
     pub missing: u64,
     pub extra: u64,
+    /// Whether prefixes were compared.
+    #[serde(default)]
+    pub by_prefix: bool,
 }
 
 /// A group of routes of a router.
@@ -64,12 +115,15 @@ pub struct RouterGroupReport {
     pub withdrawn: u64,
     /// Withdrawals by flaps.
     pub flaps: u64,
+    /// Withdrawals and announcements by flaps that came over 100 ms late.
+    #[serde(default)]
+    pub late_flaps: u64,
 }
 
 /// A step of a router that was carried out. Times are seconds after the start of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RouterStepReport {
-    /// `withdraw`, `announce`, `down`, `up`, `restart`, `refresh`, `silent` or `talk`.
+    /// `withdraw`, `announce`, `down`, `up`, `restart`, `refresh`, `silent`, `talk` or `notify`.
     pub action: String,
     /// The group, or the address of the neighbor, that it names; `null`: all.
     pub group: Option<String>,
@@ -79,8 +133,10 @@ pub struct RouterStepReport {
     pub due_s: f64,
     /// When it was begun.
     pub begun_s: f64,
-    /// When the daemon had acknowledged it; for single routes, when it had taken over all of them;
-    /// for `restart`, when it answered again. `null`: it has not yet.
+    /// When the daemon had acknowledged it; for single routes, when it had taken over all of them
+    /// (of FRR, its zebra, whose protocols announce them later); for `restart`, when it answered
+    /// again. For native routers, when the neighbors had acknowledged all octets. `null`: it has not
+    /// yet.
     pub acknowledged_s: Option<f64>,
     /// Routes that were withdrawn or announced by it.
     pub routes: u64,
@@ -101,7 +157,7 @@ pub struct RouterProtocolReport {
     /// The daemon's word for its state (`Established`, `Running`, `Alone`), or `ended` with the
     /// daemon.
     pub state: String,
-    /// BGP: the session is established. OSPF: it has neighbors. RIP and BFD: it runs.
+    /// BGP: the session is established. OSPF, IS-IS: it has neighbors. RIP and BFD: it runs.
     pub up: bool,
     /// Time from the daemon's start until it was up first, seconds; `null`: never.
     pub up_after_s: Option<f64>,
@@ -112,4 +168,13 @@ pub struct RouterProtocolReport {
     /// Routes that it has learnt, and routes that it announces.
     pub imported: u64,
     pub exported: u64,
+    /// Time from Established until the neighbor had acknowledged all routes, seconds; `null`: it
+    /// has not, or the daemon does not know.
+    #[serde(default)]
+    pub acknowledged_after_s: Option<f64>,
+    /// Messages; `null`: the daemon does not know.
+    #[serde(default)]
+    pub sent: Option<RouterMessagesReport>,
+    #[serde(default)]
+    pub received: Option<RouterMessagesReport>,
 }

@@ -39,10 +39,41 @@ pub struct RoutesReport {
     /// Time from the departure of the last frame that arrived at the old port to that of the first
     /// one at the new port, for the routes whose frames arrived at another port later.
     pub convergence: Option<RouteTimes>,
+    /// The results of each step of a router: at most 16, in order. The plan says whether there
+    /// are more. Empty without steps, or if times are not known. Live orders are no steps here.
+    #[serde(default)]
+    pub steps: Vec<RouteStepReport>,
     /// Number of routes whose first and last frame arrived at a port, for each port.
     pub ports: Vec<RoutePort>,
     /// The routes that lost most frames, at most 100, worst first.
     pub worst: Vec<RouteReport>,
+}
+
+/// The frames of a stream that were due from 100 ms before a step of a router to 100 ms before the
+/// next one: frames may leave later than they are due. If the stream's port was delayed by more
+/// (its `moved_s`), frames after a step may be part of the step before.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RouteStepReport {
+    /// The router and its step: `r1: withdraw edge`; several with commas if they are due at once.
+    pub steps: String,
+    /// When it was due, and when it was begun, seconds after the start of the run; `null`: the
+    /// router is on another node.
+    pub due_s: f64,
+    pub begun_s: Option<f64>,
+    /// Frames to all routes, and those that are lost.
+    pub sent: u64,
+    pub lost: u64,
+    /// Routes of which frames are lost, and those whose last frame before the next step did not
+    /// arrive.
+    pub lossy: u64,
+    pub down: u64,
+    /// As in [`RoutesReport`], of these frames.
+    pub loss_of_connectivity: Option<RouteTimes>,
+    pub loss_derived_s: Option<f64>,
+    pub convergence: Option<RouteTimes>,
+    /// The Route-Specific Convergence Time (section 3.6.3) of the routes whose frames changed the
+    /// port: from the step to the departure of the first frame at the new port.
+    pub since_step: Option<RouteTimes>,
 }
 
 /// Times of several routes, seconds.

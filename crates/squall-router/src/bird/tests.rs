@@ -85,6 +85,38 @@ fn a_session_that_a_step_ends_is_not_counted_as_one_that_went_down() {
 }
 
 #[test]
+fn a_silence_excuses_sessions_until_their_protocols_have_come_back() {
+    let up = protocols(REPLY);
+    let fallen = || -> Vec<_> {
+        protocols(REPLY).into_iter().map(|one| ProtocolState { is_up: false, ..one }).collect()
+    };
+    let sessions = up.iter().filter(|one| one.is_up).count() as u64;
+    let silent = |talk: u64, end: u64| {
+        let mut state = DaemonState::default();
+        state.update(up.clone(), Nanos(5));
+        state.excuse(up.iter().map(|one| one.name.clone()).collect());
+        state.update(up.clone(), Nanos(talk));
+        state.end_excuses(Nanos(90));
+        state.update(fallen(), Nanos(end));
+        state.downs
+    };
+    // The hold time began before the end of the silence.
+    assert_eq!(silent(10, 100), 0);
+    assert_eq!(silent(10, 101), sessions, "that is no longer the silence");
+
+    // The longest hold time or dead interval of the protocols counts.
+    let mut own = settings();
+    assert_eq!(own.recovery(), own.bgp.as_ref().unwrap().hold.max(own.dead));
+    own.bgp = None;
+    assert_eq!(own.recovery(), own.dead);
+    own.ospf = None;
+    own.ospf3 = None;
+    assert_eq!(own.recovery(), Nanos::ZERO);
+    own.configuration = Some("# mine".into());
+    assert_eq!(own.recovery(), Nanos(240 * Nanos::SECOND.0));
+}
+
+#[test]
 fn a_reply_ends_with_a_code_and_a_space() {
     let greeting = "0001 BIRD 2.0.12 ready.\n";
     assert_eq!(reply(greeting), Some(greeting.len()));
@@ -97,6 +129,7 @@ fn a_reply_ends_with_a_code_and_a_space() {
 pub(crate) fn settings() -> RouterSettings {
     let second = Nanos::SECOND;
     RouterSettings {
+        daemon: crate::Daemon::Bird,
         mac: squall_units::MacAddr([2, 0, 0, 0, 0, 1]),
         ipv4: Some(([10, 0, 0, 1].into(), 24)),
         ipv6: None,
@@ -109,6 +142,7 @@ pub(crate) fn settings() -> RouterSettings {
         }),
         ospf: Some([0, 0, 0, 0].into()),
         ospf3: None,
+        isis: None,
         hello: Nanos(10 * second.0),
         dead: Nanos(40 * second.0),
         rip: true,

@@ -78,6 +78,10 @@ fn orders_for_what_a_router_does_not_have_change_nothing() {
         (RouterOrder::Withdraw(part("core", Some(1))), "try single = true"),
         (RouterOrder::Announce(GroupPart { group: None, count: Some(1) }), "group \"routes\" can"),
         (down([10, 0, 0, 9]), "there is no neighbor 10.0.0.9\n  known: 10.0.0.2"),
+        (
+            RouterOrder::Notify { neighbor: None, code: 6, subcode: 9, data: Vec::new() },
+            "notify needs a router that is no daemon",
+        ),
     ] {
         let error = steered.calls(&settings, &[], &order).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
@@ -206,8 +210,29 @@ fn routes_flap_one_after_the_other_except_those_that_an_order_has_withdrawn() {
     let calls = steered.calls(&settings, &[], &order).unwrap();
     assert_eq!(calls.calls, [kernel(&PUT[..1])]);
     let counts = steered.counts(&settings);
-    let edge = GroupCount { name: "edge".into(), routes: 2, withdrawn: 1, flaps: 3 };
+    // Those at 4 s were on time; the announcements of 20 s were of withdrawn routes.
+    let edge = GroupCount { name: "edge".into(), routes: 2, withdrawn: 1, flaps: 3, late_flaps: 0 };
     assert_eq!((counts.len(), &counts[1]), (3, &edge));
+}
+
+#[test]
+fn late_flaps_are_counted_and_those_that_had_to_wait_are_not_late() {
+    let mut settings = three_groups();
+    settings.groups[1].flap = Some(Flap { gap: s(1), down: Nanos(SECOND.0 / 2) });
+    let mut steered = Steered::new(&settings);
+    let late = |steered: &Steered| steered.counts(&settings)[1].late_flaps;
+    steered.flap(Nanos(SECOND.0 + 100_000_000));
+    assert_eq!(late(&steered), 0, "100 ms are on time");
+    steered.flap(Nanos(2 * SECOND.0 + 500_000_000));
+    assert_eq!(late(&steered), 2, "the announcement of 1.5 s and the withdrawal of 2 s");
+    // The flaps of 3 s and later wait for 6 s.
+    let mut waited = steered.clone();
+    waited.delay_flaps(s(6));
+    assert_eq!(waited.next_flap(), Some(s(9)));
+    waited.flap(s(9));
+    assert_eq!((late(&waited), waited.counts(&settings)[1].flaps), (2, 3));
+    steered.flap(s(9));
+    assert!(late(&steered) > 2);
 }
 
 #[test]

@@ -376,7 +376,7 @@ struct RouterOrder {
     /// Name of the router.
     #[serde(skip_serializing)]
     router: String,
-    /// `withdraw`, `announce`, `down`, `up`, `restart`, `refresh`, `silent` or `talk`.
+    /// `withdraw`, `announce`, `down`, `up`, `restart`, `refresh`, `silent`, `talk` or `notify`.
     action: String,
     /// Group whose routes are withdrawn or announced; `null`: all groups.
     group: Option<String>,
@@ -386,6 +386,12 @@ struct RouterOrder {
     neighbor: Option<String>,
     /// Text for the neighbor whose session goes down (RFC 9003).
     message: Option<String>,
+    /// Error code of a NOTIFICATION (RFC 4271 section 4.5), for `notify`.
+    code: Option<u64>,
+    /// Its subcode; `null`: 0.
+    subcode: Option<u64>,
+    /// Its data, in hexadecimal digits; `null`: none.
+    data: Option<String>,
     /// Time after which the reverse follows: "5 s", or seconds; `null`: never.
     duration: Option<NumberOrText>,
 }

@@ -210,6 +210,16 @@ impl Client {
         self.runtime().block_on(self.to.ask(Method::GET, path, None)).map_err(Failure::into_error)
     }
 
+    /// Sends a POST and waits for the reply.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Client::get`].
+    pub fn send(&self, path: &str, body: Value) -> Result<Value, Error> {
+        let reply = self.to.ask(Method::POST, path, Some(body));
+        self.runtime().block_on(reply).map_err(Failure::into_error)
+    }
+
     /// Sends a POST. Calls `then` with the reply or the error, on the client's thread.
     pub fn post(
         &self,

@@ -131,7 +131,8 @@ fn wide(count: u32) -> Prefixes {
 }
 
 fn group(prefixes: Prefixes) -> SpeakerGroup {
-    SpeakerGroup { attributes: RouteAttributes::default(), prefixes, is_announced: true }
+    let attributes = RouteAttributes::default();
+    SpeakerGroup { attributes, prefixes, is_announced: true, peers: None, path: None }
 }
 
 fn ipv4(side: u8, number: u32) -> IpAddr {
@@ -184,13 +185,44 @@ fn two_speakers_learn_the_routes_of_each_other() {
         ["16.0.0.0/24#1", "16.0.1.0/24#1", "16.0.2.0/24#1", "2001:db8:1::/48#2", "2001:db8::/48#2"];
     assert_eq!(learnt(pair.peer(1, 0)), expected.map(String::from).into());
     assert_eq!(learnt(pair.peer(0, 0)), ["16.0.0.0/16#1".to_owned()].into());
-    assert_eq!(pair.peer(1, 0).learnt.complete, [true, true]);
+    assert_eq!(pair.peer(1, 0).learnt.ends, 2);
     assert_eq!((pair.peer(0, 0).announced, pair.peer(1, 0).announced), (5, 1));
     // One UPDATE for each group, and the ends of both families.
     assert_eq!(pair.peer(0, 0).session.counters().sent.updates, 4);
     assert_eq!(pair.peer(1, 0).session.counters().received.updates, 4);
     pair.run(Nanos(300 * Nanos::SECOND.0));
     assert_eq!(pair.peer(0, 0).session.counters().ups, 1, "keepalives keep it up");
+}
+
+#[test]
+fn groups_of_some_peers_have_their_own_paths_and_attributes() {
+    let of = |peers: &[usize], path, med| SpeakerGroup {
+        attributes: RouteAttributes { med: Some(med), ..RouteAttributes::default() },
+        peers: Some(peers.to_vec()),
+        path: Some(path),
+        ..group(ranges(2, 24))
+    };
+    let mut one = side(1, 2, vec![of(&[0], 70, 5), of(&[0, 1], 80, 6)]);
+    let mut two = side(2, 2, vec![]);
+    two.attributes = true;
+    for router in one.routers.iter_mut().chain(&mut two.routers) {
+        router.peers[0].session.add_path = [Some(AddPath { send: true, receive: true }); 2];
+    }
+    let mut pair = Pair::new(one, two);
+    pair.until(Nanos(10 * Nanos::SECOND.0), Pair::is_settled);
+    let meds = |pair: &Pair, number: usize| -> BTreeSet<_> {
+        let learnt = &pair.peer(1, number).learnt;
+        let med =
+            |route: &squall_bgp::LearntRoute| learnt.attributes(route).unwrap().attributes.med;
+        learnt.iter().map(|route| (route.path, med(&route))).collect()
+    };
+    assert_eq!(meds(&pair, 0), [(70, Some(5)), (80, Some(6))].into());
+    assert_eq!(meds(&pair, 1), [(80, Some(6))].into());
+    pair.order(0, Order::Withdraw(0));
+    pair.run(Nanos::SECOND);
+    let routes = [0, 1].map(|number| pair.peer(1, number).learnt.routes(Family::Ipv4));
+    assert_eq!(routes, [2, 2]);
+    assert_eq!([0, 1].map(|number| pair.peer(0, number).withdrawn), [2, 0]);
 }
 
 #[test]
@@ -212,7 +244,7 @@ fn a_million_routes_arrive_and_are_packed_once() {
     pair.until(Nanos(10 * Nanos::SECOND.0), Pair::is_settled);
     let learnt = &pair.peer(1, 0).learnt;
     assert_eq!((learnt.routes(Family::Ipv4), learnt.announced), (1_000_000, 1_000_000));
-    assert!(learnt.complete[0]);
+    assert_eq!(learnt.ends, 2);
     assert_eq!(pair.speakers[0].stack.app().packed_len(), 1);
 }
 
@@ -247,7 +279,8 @@ fn orders_withdraw_and_announce_groups() {
     pair.order(0, Order::Withdraw(0));
     // A second time changes nothing.
     pair.order(0, Order::Withdraw(0));
-    pair.run(Nanos::SECOND);
+    assert!(!pair.speakers[0].is_acknowledged());
+    pair.until(Nanos::SECOND, |pair| pair.speakers[0].is_acknowledged());
     assert_eq!((routes(&pair, 0), routes(&pair, 1)), ([0, 10], [0, 10]));
     assert_eq!(pair.peer(0, 0).withdrawn, 5000);
     pair.order(0, Order::Announce(0));
@@ -258,11 +291,14 @@ fn orders_withdraw_and_announce_groups() {
     pair.order(0, Order::Stop(1, Notification::new(6, 42)));
     pair.run(Nanos::SECOND);
     assert_eq!(routes(&pair, 1), [0, 0]);
+    let first_up = pair.peer(0, 1).first_up;
+    assert!(first_up.is_some_and(|time| time < pair.now));
     let received = LastError::Received(Notification::new(6, 42));
     assert_eq!(pair.peer(1, 1).session.last_error(), Some(&received));
     pair.order(0, Order::Start(1));
     pair.run(Nanos(20 * Nanos::SECOND.0));
     assert_eq!((routes(&pair, 0), routes(&pair, 1)), ([5000, 0], [5000, 0]));
+    assert_eq!(pair.peer(0, 1).first_up, first_up);
 }
 
 #[test]
@@ -306,6 +342,77 @@ fn a_refresh_announces_everything_again() {
 }
 
 #[test]
+fn requests_while_frames_wait_are_answered_by_one_feed() {
+    let groups = vec![group(ranges(3, 24)), group(ranges(2, 16))];
+    let mut pair = Pair::new(side(1, 1, groups), side(2, 1, vec![]));
+    pair.until(Nanos::SECOND, Pair::is_settled);
+    let sent = |pair: &Pair| {
+        let peer = pair.peer(0, 0);
+        (peer.announced, peer.session.counters().sent.refreshes)
+    };
+    assert_eq!(sent(&pair), (5, 0));
+    let request = [&[0xff; 16][..], &[0, 23, 5, 0, 1, 0, 1]].concat();
+    let now = pair.now;
+    for _ in 0..1000 {
+        let speaker = &mut pair.speakers[0];
+        speaker.stack.app_mut().handle(now, 0, Input::Octets(Way::Active, &request));
+        speaker.run(now);
+    }
+    assert_eq!(sent(&pair), (10, 2), "the first answer, with both marks");
+    pair.run(Nanos::SECOND);
+    assert_eq!(sent(&pair), (15, 4), "one for all others");
+    assert_eq!(pair.peer(1, 0).learnt.routes(Family::Ipv4), 5);
+}
+
+#[test]
+fn orders_send_no_routes_that_are_deferred() {
+    let of = SpeakerGroup { is_announced: false, ..group(ranges(3, 24)) };
+    let mut settings = [side(1, 1, vec![of]), side(2, 1, vec![])];
+    for settings in &mut settings {
+        settings.routers[0].peers[0].session.restart = Some(60);
+    }
+    let [one, two] = settings;
+    let mut pair = Pair::new(one, two);
+    pair.until(Nanos::SECOND, Pair::is_settled);
+    pair.order(0, Order::Restart(0, Nanos::SECOND));
+    pair.until(Nanos(10 * Nanos::SECOND.0), |pair| pair.peer(0, 0).session.is_deferring());
+    pair.order(0, Order::Announce(0));
+    pair.run(Nanos::SECOND);
+    assert!(!pair.peer(0, 0).session.is_deferring());
+    // Once for IPv4: the family has one feed.
+    assert_eq!((pair.peer(0, 0).announced, pair.peer(1, 0).learnt.routes(Family::Ipv4)), (3, 3));
+}
+
+#[test]
+fn a_port_in_use_is_no_silent_neighbor() {
+    let mut pair = Pair::new(side(1, 1, vec![]), side(2, 1, vec![]));
+    let has_connected = |pair: &Pair| pair.speakers[0].opened == 1;
+    pair.until(Nanos::SECOND, has_connected);
+    let now = pair.now;
+    let speaker = &mut pair.speakers[0];
+    speaker.opened = 0;
+    speaker.connect(now, 0);
+    let error = speaker.peers()[0].session.last_error();
+    assert_eq!(error, Some(&LastError::Tcp(EndReason::NoPort)));
+}
+
+#[test]
+fn a_new_mac_address_of_a_neighbor_is_learnt_from_its_segments() {
+    let mut pair = Pair::new(side(1, 1, vec![]), side(2, 1, vec![]));
+    pair.until(Nanos::SECOND, Pair::is_settled);
+    let new = MacAddr([2, 9, 9, 9, 9, 9]);
+    let mut frame = [0; 54];
+    frame[..6].copy_from_slice(&[2, 0, 0, 1, 0, 1]);
+    frame[6..12].copy_from_slice(&new.0);
+    (frame[12], frame[14], frame[23]) = (8, 0x45, 6);
+    frame[26..34].copy_from_slice(&[10, 2, 0, 1, 10, 1, 0, 1]);
+    let link = &mut pair.speakers[0].link;
+    assert_ne!(link.neighbors.known(ipv4(2, 1)), Some(new));
+    link.receive(pair.now, &frame, &mut pair.queues[0]);
+    assert_eq!(link.neighbors.known(ipv4(2, 1)), Some(new));
+}
+
+#[test]
 fn a_stop_ends_all_sessions_with_a_cease() {
     let mut pair = Pair::new(side(1, 3, vec![group(ranges(10, 24))]), side(2, 3, vec![]));
     pair.until(Nanos(10 * Nanos::SECOND.0), Pair::is_settled);
@@ -338,7 +445,7 @@ fn a_graceful_restart_keeps_the_routes() {
     assert_eq!(pair.peer(1, 0).session.state(), State::Established);
     let learnt = &pair.peer(1, 0).learnt;
     assert_eq!((learnt.routes(Family::Ipv4), learnt.announced), (100, 200));
-    assert!(learnt.complete[0]);
+    assert_eq!(learnt.ends, 4);
 }
 
 #[test]

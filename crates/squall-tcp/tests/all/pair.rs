@@ -1,9 +1,9 @@
 //! Two stacks and the path between them, in virtual time.
 
-use squall_tcp::{Congestion, ConnectError, FlowKind, Reason, Tunables, Tuple};
+use squall_tcp::{Congestion, ConnectError, FlowHint, FlowKind, Reason, Tunables, Tuple};
 use squall_units::Nanos;
 
-use crate::common::{Fault, Pair, Plan, Talk, tuple};
+use crate::common::{Fault, Pair, Plan, Talk, Wire, tuple};
 
 const MS: u64 = 1_000_000;
 
@@ -258,6 +258,30 @@ fn the_same_key_and_time_give_the_same_packets() {
 }
 
 #[test]
+fn hints_of_prefetched_packets_change_no_packet() {
+    let run = |prefetch| {
+        let fault = Fault { loss: 0.05, corrupt: 0.01, delay: Nanos(MS), ..Fault::default() };
+        let plan = Plan { flows: 50, request: 20_000, fault, record: true, ..Plan::default() };
+        let mut pair = Pair::new(Plan { prefetch, ..plan });
+        pair.run();
+        pair.recorded
+    };
+    assert_eq!(run(true), run(false));
+}
+
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic(expected = "a hint belongs to one packet")]
+fn a_hint_is_refused_with_another_packet() {
+    let mut pair = Pair::new(Plan { flows: 2, ..Plan::default() });
+    let mut wire = Wire::default();
+    pair.client.transmit(pair.now, &mut wire);
+    let mut near = [FlowHint::default()];
+    pair.server.prefetch(std::iter::once(&wire.packets[0].0[..]), &mut near);
+    pair.server.receive_prefetched(pair.now, &wire.packets[1].0, near[0]);
+}
+
+#[test]
 fn ports_are_free_again_after_time_wait() {
     // The side that closes first is in TIME-WAIT.
     let mut pair = Pair::new(Plan { half_close: true, ..Plan::default() });
@@ -291,9 +315,10 @@ fn flows_in_time_wait_take_no_records_but_places() {
                 port += 1;
             }
         }
-        // 100 flows of 128 octets, 1,024 TIME-WAIT entries, 4,096 slots of the table, IPv6
-        // addresses.
-        let most = 100 * 128 + 1024 * 32 + 4096 * 4 + if v6 { 1024 * 36 } else { 0 } + 4096;
+        // 100 flows of 128 octets, 1,024 TIME-WAIT entries, 2,048 slots of each table, IPv6
+        // addresses, and the queue of flows that have something to send.
+        let tables = 2 * 2048 * 4;
+        let most = 100 * 128 + 1024 * 32 + tables + if v6 { 1024 * 36 } else { 0 } + 12_288;
         assert!(pair.client.memory() <= most, "{} {most}", pair.client.memory());
         let full = pair.client.connect(pair.now, pair.class, tuple(v6, port), talk);
         assert_eq!(full, Err(ConnectError::Full));

@@ -1,6 +1,8 @@
 //! Forecast for the streams of a port: peak rates, duration, and the times at which the rate
 //! changes.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 use squall_profile::Mode;
 use squall_units::Nanos;
@@ -112,6 +114,8 @@ impl Server {
     pub(super) fn validate(&mut self, port: usize, params: &Params<'_>) -> Answer {
         let setting = self.setting(port, Load::Factor(1.0));
         let (mut sent, mut rates) = (Sent::new(), Vec::new());
+        // Streams with latency, as indices, and their rates, which no multiplier changes.
+        let (mut latency, mut fixed) = (HashSet::new(), Rates::default());
         if let Some(profile) = self.ports[port].profiles.get(id_of(params)) {
             let mut groups = GroupNumbers::default();
             let number = |asked| groups.take(asked);
@@ -120,15 +124,19 @@ impl Server {
                 let stream = &profile.streams[&one.number];
                 let len = vm::make(stream, stream.packet.binary.clone(), false)?.mean_len;
                 let of = |unit| in_unit(unit, stream.mode.rate, len, setting.speed);
-                rates.push(Rates {
-                    pps: of(Unit::Pps)?,
-                    l1: of(Unit::BpsL1)?,
-                    l2: of(Unit::BpsL2)?,
-                });
+                let own = Rates { pps: of(Unit::Pps)?, l1: of(Unit::BpsL1)?, l2: of(Unit::BpsL2)? };
+                if stream.has_latency() {
+                    fixed = fixed.plus(own, 1.0);
+                    latency.insert(rates.len());
+                }
+                rates.push(own);
             }
         }
-        let (steps, end) = steps(&sent, &rates);
-        let most = highest(&steps, &rates);
+        let (mut steps, end) = steps(&sent, &rates);
+        steps.retain(|step| !latency.contains(&step.stream));
+        let most = highest(&steps, &rates).plus(fixed, 1.0);
+        let utilization =
+            |rates: Rates| setting.speed.map_or(0.0, |speed| rates.l1 / speed * 100.0);
         let event = |step: &Step| {
             let by =
                 Rates::default().plus(rates[step.stream], if step.begins { 1.0 } else { -1.0 });
@@ -139,11 +147,11 @@ impl Server {
         };
         let events: Vec<Value> = steps.iter().take(MOST_STEPS).map(event).collect();
         Ok(json!({
-            // A multiplier applies to the rates of all streams, so there is no fixed rate.
             "rate": {
                 "max_bps_l2": most.l2, "max_bps_l1": most.l1, "max_pps": most.pps,
-                "max_line_util": setting.speed.map_or(0.0, |speed| most.l1 / speed * 100.0),
-                "min_bps_l2": 0.0, "min_bps_l1": 0.0, "min_pps": 0.0, "min_line_util": 0.0,
+                "max_line_util": utilization(most),
+                "min_bps_l2": fixed.l2, "min_bps_l1": fixed.l1, "min_pps": fixed.pps,
+                "min_line_util": utilization(fixed),
             },
             "graph": {
                 "expected_duration": end.unwrap_or(-1.0), "events_count": steps.len(),

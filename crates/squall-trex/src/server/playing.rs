@@ -660,6 +660,22 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_run_of_flows_that_ends_between_two_looks_ends_its_profiles() {
+        let mut client = of_flows("trex-ends-between");
+        load_as(&mut client, "a", 80);
+        start(&mut client, "a", &json!({ "duration": 0.2 })).expect("it starts");
+        let until = Instant::now() + Duration::from_secs(60);
+        while client.server.traffic.outcome().is_none() {
+            assert!(Instant::now() < until, "the run does not end");
+            client.server.poll_flows();
+            assert!(client.server.streams_ended().is_none());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(client.server.streams_ended().is_none());
+        assert_eq!(until_it_is_over(&mut client, "a"), None);
+    }
+
+    #[test]
     fn a_mask_selects_the_clients_of_pairs() {
         let of = |port: usize| Some(FlowPort { port, ..FlowPort::default() });
         let all = [
@@ -680,6 +696,34 @@ pub(super) mod tests {
         let mut external = [FlowPair { clients: of(0), servers: None }];
         let why = leave_out_clients(&mut external, 2).expect_err("nothing is left");
         assert!(why.text.contains("client_mask = 0x2"), "{why:?}");
+    }
+
+    #[test]
+    fn a_port_keeps_its_headers_while_flows_are_active() {
+        let mut client = of_flows("trex-headers-active");
+        load_as(&mut client, "a", 80);
+        start(&mut client, "a", &Value::Null).expect("it starts");
+        let handler = client.server.ports[0].owner.as_ref().expect("owned").handler.clone();
+        let changes = [
+            ("set_vlan", json!({ "vlan": [7] })),
+            ("set_l2", json!({ "dst_mac": "02:00:00:00:07:01" })),
+            ("set_l3", json!({ "src_addr": "1.1.1.1", "dst_addr": "1.1.1.2" })),
+        ];
+        let ask = |client: &mut Client, (method, params): &(&str, Value)| {
+            let mut params = params.clone();
+            params["port_id"] = json!(0);
+            params["handler"] = json!(handler);
+            client.ask(method, params)
+        };
+        for change in &changes {
+            let refused = ask(&mut client, change).expect_err("active");
+            assert!(refused.text.contains("while flows are active"), "{refused:?}");
+        }
+        client.ask("stop", json!({ "profile_id": "a" })).expect("its own");
+        assert_eq!(until_it_is_over(&mut client, "a"), None);
+        changes.iter().for_each(|change| _ = ask(&mut client, change).expect("no flows"));
+        let port = &client.server.ports[0];
+        assert_eq!((&port.vlan[..], port.l3.is_some()), (&[7][..], true));
     }
 
     #[test]

@@ -206,7 +206,8 @@ impl Server {
         json!({ "topo_data": data.unwrap_or_else(|| json!({})) })
     }
 
-    /// Checks that no flows are active, whose clients keep their headers.
+    /// Checks that no flows are active: they keep the headers of their start, and all profiles of a
+    /// run have the same ones.
     pub(super) fn check_idle(&self, what: &str) -> Result<(), Refusal> {
         match self.flows_are_active() {
             true => Err(Refusal::failed(format!(

@@ -45,6 +45,10 @@ fn packets() -> impl Strategy<Value = String> {
         (0..4096u32, 0..8u32).prop_map(|(id, pcp)| format!("/vlan(id={id},pcp={pcp})")),
         Just("/vlan(id=5)/vlan(id=6,dei=1)".into()),
         Just("/mpls/mpls(label=99,ttl=3)".into()),
+        Just("/mpls(label=99)/eth/vlan".into()),
+        // These addresses begin as IP headers do.
+        Just("/mpls/eth(dst=46:11:22:33:44:55)".into()),
+        Just("/mpls/eth(dst=6e:11:22:33:44:55)".into()),
         Just("/vlan(tpid=dot1ad)/mpls".into()),
     ];
     let v4 =

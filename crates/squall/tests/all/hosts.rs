@@ -1,9 +1,13 @@
 //! Hosts between the two ends of a link in memory, on virtual time, from the profile to the report.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use squall::{
-    Format, Profile, Session,
+    Format, HostSearch, Profile, RunOptions, Session,
+    host_table::HostQuestion,
     report::{Report, fail_if::FailIf, hosts::HostsReport},
 };
 
@@ -566,6 +570,55 @@ fn the_time_from_a_join_to_the_first_frame_of_a_stream_is_measured() {
 }
 
 #[test]
+fn frames_of_hosts_and_flows_are_in_the_fingerprint_of_their_port() {
+    let groups = clients("count = 20\nrelease = true\narp = \"silent\"")
+        + &server("arp = \"silent\"")
+        + "[flows]\nclients = \"C\"\nservers = \"S\"\n[[template]]\nname = \"web\"\napp = \
+           \"http\"\nclients = \"16.0.0.1-16.0.0.9\"\nservers = \"48.0.0.1\"\ncps = 100\n";
+    let pid = std::process::id();
+    let text = format!(
+        "duration = \"2 s\"\n[ports]\nC = \"loop:print-{pid},virtual\"\nS = \
+         \"loop:print-{pid},virtual\"\n{groups}"
+    );
+    let profile = Profile::parse(&text, "hosts.toml", Format::Toml).unwrap();
+    let options = RunOptions { fingerprint: Some(true), ..RunOptions::default() };
+    let session = Session::new(profile).with(options).unwrap();
+    let report = session.open().unwrap().start().unwrap().finish().unwrap();
+    let [clients, servers] = &report.ports[..] else { panic!("two ports") };
+    for (from, to) in [(clients, servers), (servers, clients)] {
+        assert_eq!(from.tx.packets, to.rx.packets, "{}", from.name);
+        assert_eq!(from.tx.fingerprint, to.rx.fingerprint, "{}", from.name);
+        assert_ne!(from.tx.fingerprint, Some("0".repeat(32)), "{}", from.name);
+    }
+}
+
+#[test]
+fn a_search_reads_hosts_in_parts_and_finds_those_of_one_reading() {
+    let pid = std::process::id();
+    let hosts = clients("count = 20000\nipv4 = \"10.0.0.1/8\"\narp = \"silent\"");
+    let text = format!(
+        "duration = \"1 s\"\n[ports]\nC = \"loop:search-{pid},virtual\"\nS = \
+         \"loop:search-{pid},virtual\"\n{hosts}"
+    );
+    let profile = Profile::parse(&text, "hosts.toml", Format::Toml).unwrap();
+    let mut run = Session::new(profile).open().unwrap().start().unwrap();
+    while !run.wait(Duration::from_secs(1)) {}
+    let filter = "state=bound address=10.0.78.0/24".parse().unwrap();
+    let question = HostQuestion { filter, offset: 2, limit: 3 };
+    let (mut search, mut parts) = (HostSearch::new(question.clone()), 1);
+    while !run.search_hosts(&mut search) {
+        parts += 1;
+    }
+    let page = search.into_page();
+    assert_eq!(page, run.hosts(&question));
+    // The last host has 10.0.78.32.
+    assert_eq!((parts, page.total, page.matching), (3, 20_000, 33));
+    let numbers: Vec<u32> = page.rows.iter().map(|row| row.number).collect();
+    assert_eq!(numbers, [19_970, 19_971, 19_972]);
+    run.finish().unwrap();
+}
+
+#[test]
 fn speakers_on_both_ends_list_each_other() {
     let speaker = |name: &str, port: &str, count: u32| {
         format!(
@@ -738,14 +791,71 @@ fn names_are_asked_for_and_answered_in_sessions_of_pppoe() {
 }
 
 #[test]
-fn streams_do_not_leave_in_sessions_of_pppoe() {
-    let stream = "[[stream]]\nport = \"C\"\nsrc = \"host:clients\"\npacket = \"eth/ipv4/udp\"\n\
-                  rate = 1\n";
-    let groups = pppoe("pppoe = \"any\"", "pppoe = \"any\"") + stream;
-    let text = format!("[ports]\nC = \"loop:x,virtual\"\nS = \"loop:x,virtual\"\n{groups}");
-    let profile = Profile::parse(&text, "hosts.toml", Format::Toml).unwrap();
-    let text = Session::new(profile).plan_only().err().unwrap().to_string();
-    assert!(text.contains("hosts \"clients\" have sessions of PPPoE"), "{text}");
+fn streams_leave_in_sessions_of_pppoe_and_come_as_frames_of_the_concentrator() {
+    let captured = Captured::new("session-streams");
+    let keys = "vlan = 7\npppoe = \"chap\"";
+    let clients = format!("count = 20\nsetup = \"100/s\"\nrelease = true\n{keys}");
+    let stream = |ends: &str, packet: &str| {
+        format!(
+            "[[stream]]\n{ends}\npacket = \"{packet}\"\nrate = \"200 pps\"\nsize = \
+             \"imix:3b2d1f\"\nlatency = true\n"
+        )
+    };
+    let up = stream("port = \"C\"\nsrc = \"host:clients\"", "eth/ipv4(dst=48.0.0.1)/udp");
+    let down = "eth/vlan(id=7)/ipv4(src=48.0.0.1)/udp";
+    let down = stream("port = \"S\"\ndst = \"host:clients\"", down);
+    let report = run("session-streams", &captured.keys(), &(pppoe(&clients, keys) + &up + &down));
+    let hosts = group(&report, "clients");
+    assert_eq!(hosts.states, [("released".to_owned(), 20)].into(), "they waited for the frames");
+    for stream in &report.streams {
+        let rx = stream.rx.as_ref().unwrap();
+        assert!(stream.tx_packets > 500, "{stream:?}");
+        assert_eq!((rx.packets, rx.lost), (stream.tx_packets, 0));
+    }
+    assert!(report.verdict.valid, "{:?}", report.verdict);
+
+    // Ethernet and a tag, 6 octets of PPPoE, the protocol of PPP, IPv4 and UDP.
+    let frames = captured.frames();
+    let is_of_stream = |of: &&Vec<u8>| {
+        of.get(16..20) == Some(&[0x88, 0x64, 0x11, 0]) && of[24..26] == [0, 0x21] && of[35] == 17
+    };
+    let word = |frame: &[u8], at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+    let mut sessions: BTreeMap<u16, BTreeSet<Vec<u8>>> = BTreeMap::new();
+    let (mut counts, mut lengths) = ([0, 0], BTreeSet::new());
+    for frame in frames.iter().filter(is_of_stream) {
+        assert_eq!((&frame[12..16], word(frame, 22)), (&[0x81, 0, 0, 7][..], word(frame, 28) + 2));
+        lengths.insert(word(frame, 28));
+        let is_down = frame[38..42] == [48, 0, 0, 1];
+        counts[usize::from(is_down)] += 1;
+        let (client, server, address) = match is_down {
+            true => (&frame[..6], &frame[6..12], &frame[42..46]),
+            false => (&frame[6..12], &frame[..6], &frame[38..42]),
+        };
+        sessions.entry(word(frame, 20)).or_default().insert([client, server, address].concat());
+    }
+    assert_eq!(counts, [report.streams[0].tx_packets, report.streams[1].tx_packets]);
+    assert_eq!((sessions.len(), lengths.len()), (20, 3), "{lengths:?}");
+    assert!(sessions.values().all(|ends| ends.len() == 1), "{sessions:?}");
+}
+
+#[test]
+fn streams_in_sessions_are_checked() {
+    for (ends, packet, expected) in [
+        ("port = \"S\"\nsrc = \"host:server\"", "eth/ipv4/udp", "are an access concentrator"),
+        (
+            "port = \"C\"\nsrc = \"host:clients\"",
+            "eth/pppoe(session=5)/ppp/ipv4/udp",
+            "the packet sets pppoe.session",
+        ),
+        ("port = \"C\"\nsrc = \"host:clients\"", "eth/pppoe/ppp/ipv6/udp", "has no ipv4.src"),
+    ] {
+        let stream = format!("[[stream]]\n{ends}\npacket = \"{packet}\"\nrate = 1\n");
+        let groups = pppoe("pppoe = \"any\"", "pppoe = \"any\"") + &stream;
+        let text = format!("[ports]\nC = \"loop:x,virtual\"\nS = \"loop:x,virtual\"\n{groups}");
+        let profile = Profile::parse(&text, "hosts.toml", Format::Toml).unwrap();
+        let text = Session::new(profile).plan_only().err().unwrap().to_string();
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
 }
 
 #[test]
@@ -1013,6 +1123,11 @@ fn attacks_of_hosts_are_checked() {
             "the option clients of the template",
         ),
         ("port2 = \"S\"", "servers = \"host:clients\"", "are the same hosts"),
+        (
+            "name = \"clients\"\n",
+            "name = \"clients\"\npppoe = \"none\"\n",
+            "have sessions of PPPoE",
+        ),
         (
             "name = \"clients\"\n",
             "name = \"clients\"\nipv4 = \"none\"\nlldp = \"9 s\"\n",

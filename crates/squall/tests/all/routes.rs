@@ -159,6 +159,95 @@ fn frames_go_to_one_host_of_each_route_in_turn() {
 }
 
 #[test]
+fn the_address_in_a_route_is_in_no_more_specific_one() {
+    let stream = |dst: &str| {
+        format!("dst = \"{dst}\"\npacket = \"eth/ipv4/udp\"\nrate = 1000\nlatency = true\n")
+    };
+    let routes = "[\"203.0.112.0/23\", \"203.0.112.0/25\", \"203.0.112.0/26\", \
+                  \"203.0.112.128/32\", \"203.0.113.128/32\", \"203.0.113.129/32\"]";
+    let plan = planned(routes, &stream("routes:r1"), 1).unwrap();
+    // The /25 is passed over, and the /32 after it; in the /25, the /26; in edge, two /32.
+    let expected = ["203.0.112.129", "203.0.112.64", "203.0.112.1", "203.0.112.128"];
+    assert_eq!(destinations(&plan)[..4], expected);
+    assert_eq!(destinations(&plan)[6], "203.0.113.130");
+    assert!(!plan.notes.iter().any(|note| note.contains("more specific")), "{:?}", plan.notes);
+    // A number is kept, and a route of which both halves are announced has no address of its own.
+    let plan = planned(routes, &stream("routes:r1/routes#1"), 1).unwrap();
+    assert_eq!(destinations(&plan)[0], expected[0], "the first host is the default");
+    let fixed = "[\"203.0.112.0/24\", \"203.0.112.0/28\"]";
+    let plan = planned(fixed, &stream("routes:r1/routes#7"), 1).unwrap();
+    assert_eq!(destinations(&plan)[..2], ["203.0.112.7"; 2]);
+    let covered = |plan: &Plan, routes: &str| {
+        let text = format!("the addresses of {routes} are part of more specific ones");
+        plan.notes.iter().any(|note| note.contains(&text))
+    };
+    assert!(covered(&plan, "1 route"), "{:?}", plan.notes);
+    let halves = "[\"203.0.112.0/24\", \"203.0.112.0/25 x 2\"]";
+    let plan = planned(halves, &stream("routes:r1/routes"), 1).unwrap();
+    assert_eq!(destinations(&plan)[..2], ["203.0.112.1"; 2]);
+    assert!(covered(&plan, "1 route"), "{:?}", plan.notes);
+}
+
+#[test]
+fn a_default_route_is_no_destination() {
+    let stream = format!("dst = \"routes:r1/routes\"\n{PACKET}rate = 1000\nlatency = true\n");
+    let plan = planned("[\"0.0.0.0/0\", \"198.51.100.0/24\"]", &stream, 1).unwrap();
+    assert_eq!(plan.streams[0].routes.as_ref().unwrap().len(), 1);
+    assert_eq!(destinations(&plan)[..2], ["198.51.100.1"; 2]);
+    let is_noted = |note: &String| note.contains("the default route is no destination");
+    assert!(plan.notes.iter().any(is_noted), "{:?}", plan.notes);
+    let error = planned("\"0.0.0.0/0\"", &stream, 1).unwrap_err();
+    assert!(error.contains("the default route of IPv4 is no destination"), "{error}");
+}
+
+#[test]
+fn the_frames_after_a_step_have_figures_of_their_own() {
+    let stream = format!(
+        "dst = \"routes:r1/routes\"\n{PACKET}rate = \"1 kpps\"\nlatency = true\nmode = {{ burst = \
+         1000 }}\n[[router.step]]\nat = \"400 ms\"\naction = \"silent\"\nduration = \"200 \
+         ms\"\n"
+    );
+    let plan = planned("\"198.51.100.0/28 x 10\"", &stream, 1).unwrap();
+    let phases: Vec<_> =
+        plan.streams[0].phases.iter().map(|phase| (&*phase.steps, phase.frame)).collect();
+    assert_eq!(phases, [("r1: silent", 300), ("r1: talk", 500)], "100 ms before each step");
+    let queues: usize = plan.workers.iter().map(|worker| worker.rx.len()).sum();
+    assert_eq!(plan.lane_octets(), 24 * 10 * 3 * queues as u64);
+    let (report, _) = run(plan, "steps", ",reset=400ms:250ms");
+    let rx = report.streams[0].rx.as_ref().unwrap();
+    let routes = rx.routes.as_deref().expect("routes");
+    let [silent, talk] = &routes.steps[..] else { panic!("{:?}", routes.steps) };
+    assert_eq!((&*silent.steps, silent.due_s, silent.begun_s), ("r1: silent", 0.4, None));
+    assert_eq!((silent.sent, talk.sent), (200, 500));
+    assert!((99..=101).contains(&silent.lost) && (149..=151).contains(&talk.lost), "{routes:?}");
+    assert!(silent.lost + talk.lost <= routes.lost && routes.lost <= 251, "{routes:?}");
+    // All are down when the second step comes, and back at the end.
+    assert_eq!((silent.down, talk.down, routes.down), (10, 0, 0));
+    assert!(talk.loss_of_connectivity.is_some_and(|times| times.full_s <= 0.16), "{talk:?}");
+    let text = squall_report::render::summary(&report, 120, false);
+    assert!(text.contains("after r1: silent (400 ms): 10 routes lost"), "{text}");
+}
+
+#[test]
+fn lanes_have_a_limit_of_memory() {
+    let stream = "dst = \"routes:r1\"\npacket = \"eth/ipv6/udp\"\nrate = 1\nlatency = true\n";
+    let routes = "\"2001::/48 x 4000000\"";
+    let steps = "[[router.step]]\nat = \"1 s\"\naction = \"silent\"\nduration = \"1 s\"\nevery = \
+                 \"5 s\"\n";
+    let plan = planned(routes, &format!("{stream}{steps}"), 1).unwrap();
+    assert!((4_000_000 * 24..=1 << 30).contains(&plan.lane_octets()), "{}", plan.lane_octets());
+    assert!(plan.streams[0].phases.len() <= 10, "{:?}", plan.streams[0].phases);
+    let is_noted = |note: &String| note.contains("begin no new lanes");
+    assert!(plan.notes.iter().any(is_noted), "{:?}", plan.notes);
+    let few = planned("\"2001::/48 x 4\"", &format!("{stream}{steps}"), 1).unwrap();
+    assert_eq!(few.streams[0].phases.len(), 16);
+    let more = format!("[[stream]]\nport = \"A\"\n{stream}").repeat(11);
+    let error = planned(routes, &format!("{stream}{more}"), 1).unwrap_err();
+    assert!(error.contains("24 octets for each of 48,000,000 routes"), "{error}");
+    assert!(error.contains("at most 1 GiB") && error.contains("try a group"), "{error}");
+}
+
+#[test]
 fn an_outage_is_the_loss_of_connectivity_of_every_route() {
     let stream = format!(
         "dst = \"routes:r1/routes\"\n{PACKET}rate = \"1 kpps\"\nlatency = true\nmode = {{ burst = \
@@ -240,7 +329,7 @@ fn servers_of_flows_are_hosts_of_routes() {
         })
     };
     let nested = "[\"198.51.100.0/24 x 2\", \"198.51.100.0/25\"]";
-    let expected = ["198.51.100.1", "198.51.101.1", "203.0.113.129"];
+    let expected = ["198.51.100.128", "198.51.101.1", "198.51.100.1", "203.0.113.129"];
     assert_eq!(pool(nested, "routes:r1").unwrap(), expected);
     assert_eq!(pool(nested, "routes:r1/edge#2").unwrap(), ["203.0.113.130"]);
     let error = pool(nested, "routes:r9").unwrap_err();

@@ -4,4 +4,5 @@ mod control;
 mod flows;
 mod mix;
 mod nodes;
+mod routers;
 mod stateful;

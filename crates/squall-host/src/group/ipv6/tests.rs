@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Association, GroupVersion, HostTable, Kind6, Lease6, MembershipTimers, MulticastSettings,
-    PrefixInformation, ServiceSettings, SourceFilter, mld,
+    PrefixInformation, QuerierSettings, ServiceSettings, SourceFilter, mld,
 };
 
 fn ipv6(count: u32, third: u8, addressing: Ipv6Addressing) -> GroupSettings {
@@ -432,14 +432,26 @@ fn leases_that_are_still_examined_are_given_back_at_the_end() {
 }
 
 #[test]
-fn an_address_that_a_server_gives_to_two_hosts_is_a_duplicate() {
+fn an_address_that_a_server_gives_to_two_hosts_is_declined_by_the_second() {
     let dhcp = Dhcp6Settings { rapid_commit: true, ..first_offer() };
-    let mut link = Link::of([clients(2, dhcp)]);
-    link.run(Some(BEGIN + seconds(5.0)));
-    give(&mut link, 0, "2001:db8::1:0");
-    assert_eq!(of(&link, 0).nd.duplicates, 0);
-    give(&mut link, 1, "2001:db8::1:0");
-    assert_eq!(of(&link, 0).nd.duplicates, 1);
+    let given = "2001:db8::1:0".parse::<Ipv6Addr>().unwrap();
+    for (probes, declined, second) in [(1, Some(&1), None), (0, None, Some(given))] {
+        let group = clients(2, dhcp);
+        let timers = NdTimers { probes, ..NdTimers::default() };
+        let ipv6 = Ipv6Settings { timers, ..group.ipv6.unwrap() };
+        let mut link = Link::of([GroupSettings { ipv6: Some(ipv6), ..group }]);
+        link.run(Some(BEGIN + seconds(2.5)));
+        give(&mut link, 0, "2001:db8::1:0");
+        assert_eq!(of(&link, 0).nd.duplicates, 0);
+        give(&mut link, 1, "2001:db8::1:0");
+        let counted = of(&link, 0);
+        assert_eq!(counted.nd.duplicates, 1);
+        assert_eq!(counted.dhcp.unwrap().sent.get("decline"), declined);
+        link.run(Some(link.now + seconds(1.5)));
+        let has = |host| link.groups[0].ipv6_address(host);
+        assert_eq!([has(0), has(1)], [Some(given), second]);
+        assert_eq!(link.groups[0].ipv6_owner(given).unwrap().0, u32::from(probes == 0));
+    }
 }
 
 #[test]
@@ -590,6 +602,48 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_querier_of_mld_learns_and_forgets_all_groups_whatever_happened_to_frames(
+        seed: u64, loss in 0u64..100, repeats in 0u64..50, hosts in 1u32..6, groups in 1u32..12,
+        older: bool,
+    ) {
+        let version = if older { GroupVersion::Two } else { GroupVersion::Three };
+        let multicast = MulticastSettings {
+            ranges: vec![("ff3e::1".parse().unwrap(), groups)],
+            each: None,
+            filters: [SourceFilter::any(), SourceFilter::any()],
+            timers: [MembershipTimers::of(version); 2],
+            rate: None,
+            hold: None,
+        };
+        let members = ServiceSettings { multicast: Some(Arc::new(multicast)), ..Default::default() };
+        let queriers = Some([QuerierSettings::default(); 2]);
+        let querier = ServiceSettings { queriers, ..ServiceSettings::default() };
+        let with = |services, group| GroupSettings { services, release: true, ..group };
+        let mut link = Link::of([
+            with(querier, fixed(1, 2, "2001:db8::1")),
+            with(members, fixed(hosts, 1, "2001:db8::1:0")),
+        ]);
+        (link.loss, link.repeats, link.random) = (loss, repeats, SplitMix64(seed));
+        let known = |link: &Link| link.of_group(0).querier.unwrap().groups;
+        let seen = |link: &Link| link.of_group(1).multicast.unwrap();
+        let all = u64::from(hosts * groups);
+        link.run(Some(BEGIN + seconds(300.0)));
+        prop_assert_eq!((seen(&link).joined, seen(&link).left), (all, 0));
+        (link.loss, link.repeats) = (0, 0);
+        link.run(Some(BEGIN + seconds(600.0)));
+        prop_assert_eq!(known(&link), u64::from(groups));
+        link.loss = loss;
+        let now = link.now;
+        link.groups[1].stop(now);
+        link.run(Some(now + seconds(300.0)));
+        prop_assert_eq!((seen(&link).left, known(&link)), (all, 0));
+    }
+}
+
 #[test]
 fn hosts_are_shared_with_the_router_that_advertised_itself_until_their_prefix_ends() {
     let mut link = Link::of([slaac(20), router(&["2001:db8:1::"])]);
@@ -673,6 +727,45 @@ fn shared_hosts_follow_a_router_that_announces_another_mac_address() {
         assert!((0..5).all(|host| table.get(host).is_some_and(|host| host.next_hop == mac)));
     }
     assert_eq!(table.losses(), 0);
+}
+
+#[test]
+fn shared_hosts_leave_a_router_whose_lifetime_has_ended() {
+    let mut link = Link::of([slaac(5)]);
+    let settings = link.groups[0].settings().clone();
+    let table = HostTable::new(5, (settings.mac, settings.mac_step), &[]).over_ipv6();
+    let table = Arc::new(table);
+    link.groups[0] = HostGroup::new(settings, BEGIN).sharing(table.clone());
+    link.run(Some(BEGIN + seconds(3.0)));
+    let advertise = |link: &mut Link, number: u8, lifetime| {
+        let mac = MacAddr([4, 0, 0, 0, 0, number]);
+        let prefixes = router(&["2001:db8:1::"]).ipv6.unwrap().router.unwrap().prefixes;
+        let prefixes = prefixes.into_iter().map(|of| PrefixInformation { valid: 9000, ..of });
+        let prefixes = prefixes.collect();
+        let router = RouterSettings { lifetime, prefixes, ..RouterSettings::default() };
+        let mut frame = Vec::new();
+        begin_frame(&mut frame, (group_mac(ALL_NODES.into()), mac), &[], IPV6);
+        frame.extend(router.advertisement(link_local(mac), mac, ALL_NODES).octets());
+        let now = link.now;
+        link.groups[0].receive(now, (&frame, false), &mut FrameQueue::default());
+    };
+    let hops = |link: &mut Link, after: f64| {
+        link.run(Some(link.now + seconds(after)));
+        let mut hops: Vec<u8> =
+            (0..5).filter_map(|host| Some(table.get(host)?.next_hop.0[5])).collect();
+        hops.dedup();
+        (hops, table.bound())
+    };
+    advertise(&mut link, 1, 100);
+    advertise(&mut link, 2, 500);
+    assert_eq!(hops(&mut link, 10.0), (vec![1], 5));
+    assert_eq!(hops(&mut link, 95.0), (vec![2], 5), "the other router");
+    assert_eq!(table.losses(), 0, "addresses are not lost with a router");
+    advertise(&mut link, 2, 0);
+    assert_eq!(hops(&mut link, 1.0), (vec![], 0), "none");
+    assert_eq!(link.groups[0].ipv6_address(0).map(|_| ()), Some(()), "the host keeps its own");
+    advertise(&mut link, 1, 100);
+    assert_eq!(hops(&mut link, 1.0), (vec![1], 5));
 }
 
 #[test]

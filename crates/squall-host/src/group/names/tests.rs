@@ -231,4 +231,28 @@ proptest! {
         prop_assert_eq!(asked.asked, outcomes, "{:?}", asked);
         prop_assert_eq!(asked.asked + asked.unresolved, 80);
     }
+
+    #[test]
+    fn every_host_has_a_name_whatever_happens_to_frames(
+        seed: u64, loss in 0..100u64, repeats in 0..50u64, hosts in 1..10u32,
+    ) {
+        let group = |third: u8| GroupSettings {
+            seed: seed ^ u64::from(third),
+            ..named(hosts, third, [10, 0, third, 1])
+        };
+        let mut link = Link::of([group(1), group(2)]);
+        (link.random, link.loss, link.repeats) = (SplitMix64(seed), loss, repeats);
+        link.run(Some(BEGIN + seconds(60.0)));
+        for number in 0..2 {
+            let of = link.of_group(number).mdns.unwrap();
+            prop_assert_eq!(of.owned, u64::from(hosts), "{:?}", of);
+            let table = &link.groups[number].services.as_ref().unwrap().names.table;
+            prop_assert_eq!(table.len(), hosts as usize, "former names are forgotten");
+        }
+        let mut all = [names(&link, 0), names(&link, 1)].concat();
+        all.sort();
+        all.dedup();
+        // If probes and announcements are lost, two hosts may keep one name.
+        prop_assert!(loss > 0 || all.len() == 2 * hosts as usize);
+    }
 }

@@ -125,7 +125,7 @@ impl<'a> Parts<'a> {
                 "flows" => parts.template.set("limit", one.value()),
                 "csv" => data.set("file", one.value()),
                 "csv_order" => data.set("order", one.value()),
-                "ramp_up" => parts.flows.set(key, one.value()),
+                "ramp_up" | "max_flows" => parts.flows.set(key, one.value()),
                 "stage" => {
                     let (time, level) = one
                         .text()

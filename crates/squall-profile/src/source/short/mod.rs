@@ -269,6 +269,11 @@ mod tests {
         let bgp = [&[four, ("asn", "65001"), ("med", "7")], &neighbors[..]].concat();
         let one = router(&bgp).unwrap();
         assert_eq!((one.asn, one.med, one.neighbors.len()), (Some(65001), Some(7), 2));
+        let isis = [("isis", "49"), ("isis_level", "2"), ("isis_metric", "7")];
+        let one = router(&[&isis[..], &[four, ("isis_network", "point-to-point")]].concat());
+        let one = one.unwrap();
+        assert_eq!((one.isis.as_deref(), one.isis_metric), (Some("49"), 7));
+        assert_eq!(one.daemon, crate::RouterDaemon::Frr);
         let error = router(&[four, ("asn", "65001"), ("neighbors", "x")]).unwrap_err().to_string();
         assert!(error.contains("--neighbors") && error.contains("65002"), "{error}");
     }

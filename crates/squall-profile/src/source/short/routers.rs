@@ -26,10 +26,12 @@ pub fn router(short: Short<'_>) -> Result<Profile, Diagnostics> {
                     }
                 }
             }
-            key @ ("asn" | "med" | "prepend") => router.set(key, one.node(scalar(one.text()))),
-            key @ ("name" | "mac" | "router_id" | "neighbors" | "hold" | "password"
-            | "communities" | "hello" | "dead" | "rip_update" | "bfd" | "routes"
-            | "config") => {
+            key @ ("asn" | "asn_step" | "count" | "med" | "prepend" | "isis_metric") => {
+                router.set(key, one.node(scalar(one.text())));
+            }
+            key @ ("name" | "daemon" | "mac" | "router_id" | "neighbors" | "hold" | "password"
+            | "communities" | "isis" | "isis_level" | "isis_network" | "hello" | "dead"
+            | "rip_update" | "bfd" | "routes" | "config") => {
                 router.add(key, one.value());
             }
             _ => {}

@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use squall_tcp::{
-    Application, ClassId, Event, FlowKind, Output, Piece, Reason, Settings, Socket, Stack,
-    Tunables, Tuple,
+    Application, ClassId, Event, FlowHint, FlowKind, Output, Piece, Reason, Settings, Socket,
+    Stack, Tunables, Tuple,
 };
 use squall_units::{Cut, Nanos};
 use squall_wire::checksum;
@@ -146,6 +146,8 @@ pub struct Plan {
     /// Longer packets are dropped, and their sender gets an ICMP error.
     pub mtu: Option<usize>,
     pub record: bool,
+    /// Whether received packets are prefetched.
+    pub prefetch: bool,
 }
 
 impl Default for Plan {
@@ -165,6 +167,7 @@ impl Default for Plan {
             keeps: false,
             mtu: None,
             record: false,
+            prefetch: false,
         }
     }
 }
@@ -365,7 +368,11 @@ impl Pair {
             if verified {
                 stack.receive_verified(self.now, &packet);
             } else {
-                stack.receive(self.now, &packet);
+                let mut near = [FlowHint::default()];
+                if self.plan.prefetch {
+                    stack.prefetch(std::iter::once(&packet[..]), &mut near);
+                }
+                stack.receive_prefetched(self.now, &packet, near[0]);
             }
             self.pressed += u64::from(self.client.is_ack_overdue());
         }
