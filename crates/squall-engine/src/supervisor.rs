@@ -544,7 +544,11 @@ impl WorkerSetup {
                 })
                 .collect();
             if !shares.is_empty() {
-                streams.load(port, &mut outlets, shares, &|| stopped.load(Ordering::Relaxed));
+                // Once frames are due, those that do not leave must count as late.
+                let is_due =
+                    || matches!(clock, Clock::Real(start) if squall_port::monotonic() >= start);
+                let is_stopped = || stopped.load(Ordering::Relaxed) && !is_due();
+                streams.load(port, &mut outlets, shares, &is_stopped);
             }
         }
         // A worker without streams needs the source too, because streams may be added later.

@@ -248,9 +248,15 @@ pub(crate) struct Copying {
     full: bool,
     /// Number of streams that were copied.
     done: usize,
+    /// When it was requested.
+    asked: Nanos,
     snapshot: Snapshot,
     reply: Reply<Snapshot>,
 }
+
+/// After this time the rest is copied at once: the supervisor leaves out a worker that does not
+/// answer within a second.
+const COPIED_WITHIN: Nanos = Nanos(300_000_000);
 
 /// Limit on waiting for the last frames of a stopped queue: the kernel delivers a partly filled
 /// block of a receive ring only after its timeout.
@@ -342,6 +348,10 @@ impl Worker {
         let copies = self.copying.is_some();
         if copies {
             self.copy_streams();
+            let is_late = |of: &Copying| monotonic().saturating_sub(of.asked) > COPIED_WITHIN;
+            while self.copying.as_ref().is_some_and(is_late) {
+                self.copy_streams();
+            }
         }
         // Receives before the sources send, so that answers to received frames leave in this turn.
         let mut moved = self.receive(now) | copies;
@@ -563,7 +573,8 @@ impl Worker {
                         self.copy_streams();
                     }
                     let snapshot = self.without_streams(full);
-                    self.copying = Some(Copying { full, done: 0, snapshot, reply });
+                    self.copying =
+                        Some(Copying { full, done: 0, asked: monotonic(), snapshot, reply });
                     self.copy_streams();
                 }
                 Message::Counters(reply) => {

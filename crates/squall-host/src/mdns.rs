@@ -15,6 +15,9 @@ pub const MDNS_PORT: u16 = 5353;
 pub const MDNS_GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);
 pub const MDNS_GROUP_6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfb);
 /// Wait before the first probe at most, and interval of the probes and their number (section 8.1).
+/// The longest header and questions that are repeated for a resolver of unicast DNS, in octets: the
+/// limit of its messages (RFC 1035 section 4.2.1).
+const MOST_LEGACY: usize = 512;
 const PROBE: Nanos = Nanos(250_000_000);
 const PROBES: u8 = 3;
 /// Announcements, and the interval between them (section 8.3).
@@ -360,7 +363,9 @@ fn read_query(
     if from_port != MDNS_PORT {
         // While the host probes, the name may be that of another one (section 8.1). A resolver
         // would take an answer without a record as a denial.
-        return Ok(match !is_probing && count > 0 {
+        // The questions are repeated: the answer must fit, and not multiply a long query.
+        let fits = reader.so_far().len() <= MOST_LEGACY;
+        return Ok(match !is_probing && count > 0 && fits {
             true => MdnsEvent::Legacy { kind, id: header.id },
             false => MdnsEvent::Nothing,
         });
@@ -616,6 +621,14 @@ mod tests {
             event(&question(A, INTERNET, "host.local"), MDNS_PORT, true),
             Ok(MdnsEvent::Nothing)
         );
+    }
+
+    #[test]
+    fn long_queries_of_unicast_resolvers_are_not_repeated() {
+        let mut query = Vec::new();
+        write_header(9, 0, [60, 0, 0, 0], &mut query);
+        (0..60).for_each(|_| write_question(name("host.local").octets(), A, INTERNET, &mut query));
+        assert_eq!(event(&query, 40_000, false), Ok(MdnsEvent::Nothing));
     }
 
     #[test]

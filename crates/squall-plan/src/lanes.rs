@@ -16,7 +16,7 @@ const MOST_OCTETS: u64 = 1 << 30;
 const MOST_STEPS: u64 = 16;
 /// Time before a step from which on frames count for it: a frame may leave as much later than it is
 /// due, and what the step changes within milliseconds would be part of the step before.
-const MARGIN: Nanos = Nanos(100_000_000);
+pub const LANE_MARGIN: Nanos = Nanos(100_000_000);
 /// Maximum number of steps to consider of each router, because steps may repeat without end.
 const CONSIDERED: usize = 256;
 
@@ -144,7 +144,8 @@ fn words(order: &RouterOrder) -> String {
 
 /// The time from which on frames count for a step at `at`. `before` is the time of the step before.
 fn begin(at: Nanos, before: Option<Nanos>) -> Nanos {
-    let margin = before.map_or(MARGIN, |before| MARGIN.min(Nanos(at.0.abs_diff(before.0) / 2)));
+    let margin =
+        before.map_or(LANE_MARGIN, |before| LANE_MARGIN.min(Nanos(at.0.abs_diff(before.0) / 2)));
     at.saturating_sub(margin)
 }
 

@@ -44,7 +44,7 @@ pub use compile::compile;
 pub use diff::Change;
 pub use flows::{FlowSide, LiveFlows, PlanFlows, PlannedLoad, PlannedPool, PlannedTemplate};
 pub use hosts::PlanHosts;
-pub use lanes::{LANE_OCTETS, LanePhase};
+pub use lanes::{LANE_MARGIN, LANE_OCTETS, LanePhase};
 pub use replays::PlanReplay;
 pub use routers::{ExpectedRoutes, PlanRouter, router_step};
 pub use source::SourceId;

@@ -420,7 +420,7 @@ impl Port for PacketPort {
             ),
         };
         let socket = self.socket(kind)?;
-        let link = self.watched.as_mut().map(PortLink::watch_receiving).transpose()?;
+        let link = self.watched.as_mut().map(PortLink::watch).transpose()?;
         let counters = self.counters.clone();
         let ring: Box<dyn ReceiveRing> = match self.options.frames {
             true => {

@@ -292,7 +292,7 @@ impl Port for XdpPort {
         }
         let rx = XdpRx::new(
             sides,
-            self.watched.watch_receiving()?,
+            self.watched.watch()?,
             self.options.busy_poll_us > 0,
             receiving.clone(),
             self.port_counters.clone(),

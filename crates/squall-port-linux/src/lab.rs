@@ -473,7 +473,11 @@ impl NameClaim {
         let path = state_directory()?.join(format!("up-{name}"));
         let failed = |error| io_error(format!("cannot lock {}", path.display()))(error);
         loop {
-            let file = shared::own_file(&path).map_err(failed)?;
+            let file = match shared::own_file(&path) {
+                // Another process has just removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                file => file.map_err(failed)?,
+            };
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {

@@ -4,10 +4,7 @@
 use std::{
     io::{self, PipeReader, PipeWriter},
     os::fd::AsFd,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -23,9 +20,6 @@ use crate::{
 /// Interval of polling: the kernel notifies up to a second late that a NIC lost its carrier
 /// (linkwatch limits the rate of events), but answers requests at once.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Interval of polling while all queues receive: nothing is lost if they learn of a change later,
-/// and a request every 10 ms costs as much as receiving some thousand frames per second.
-const RECEIVING_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of polling while no queue waits for the link.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -90,8 +84,6 @@ pub(crate) struct PortLink {
     watched: Arc<WatchedLink>,
     /// The subscription; `None` once the thread has it.
     events: Option<LinkEvents>,
-    /// The shortest interval that a queue needs, in milliseconds.
-    interval: Arc<AtomicU64>,
     thread: Option<(PipeWriter, JoinHandle<()>)>,
 }
 
@@ -101,8 +93,7 @@ impl PortLink {
         let query = Query { netlink: Netlink::open()?, changes: None };
         let link = Arc::new(Link::new(name, on_down));
         let watched = Arc::new(WatchedLink { link, index, query: Mutex::new(query) });
-        let interval = Arc::new(AtomicU64::new(u64::MAX));
-        Ok(Self { watched, events: LinkEvents::open().ok(), interval, thread: None })
+        Ok(Self { watched, events: LinkEvents::open().ok(), thread: None })
     }
 
     pub fn link(&self) -> &Arc<Link> {
@@ -114,24 +105,17 @@ impl PortLink {
         self.watch_every(POLL_INTERVAL)
     }
 
-    /// The link for a queue that receives.
-    pub fn watch_receiving(&mut self) -> io::Result<Arc<WatchedLink>> {
-        self.watch_every(RECEIVING_POLL_INTERVAL)
-    }
-
     fn watch_every(&mut self, every: Duration) -> io::Result<Arc<WatchedLink>> {
-        self.interval.fetch_min(every.as_millis() as u64, Ordering::Relaxed);
         if self.thread.is_none() {
             let (ended, end) = io::pipe()?;
             let (shared, events) = (self.watched.clone(), self.events.take());
-            let interval = self.interval.clone();
             // The first request gets the state before any change; later changes arrive as
             // notifications. The subscription was opened earlier, so no change is lost in between.
             shared.look();
             let work = move || {
                 // The thread must not run on the CPU of the worker that opens the queue.
                 sys::move_to_other_cpus();
-                watch(&shared, events.as_ref(), &ended, &interval);
+                watch(&shared, events.as_ref(), &ended, every);
             };
             self.thread =
                 Some((end, thread::Builder::new().name("squall-link".into()).spawn(work)?));
@@ -182,16 +166,10 @@ impl Drop for PortLink {
 }
 
 /// Runs until the other end of `ended` is closed.
-fn watch(
-    watched: &WatchedLink,
-    events: Option<&LinkEvents>,
-    ended: &PipeReader,
-    interval: &AtomicU64,
-) {
+fn watch(watched: &WatchedLink, events: Option<&LinkEvents>, ended: &PipeReader, every: Duration) {
     loop {
         let mut waits = vec![ended.as_fd()];
         waits.extend(events.map(LinkEvents::as_fd));
-        let every = Duration::from_millis(interval.load(Ordering::Relaxed));
         let ready = sys::wait_readable(&waits, every);
         if ready.first() == Some(&true) {
             return;
@@ -202,24 +180,5 @@ fn watch(
         {
             watched.look();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn queues_that_send_ask_for_the_link_more_often_than_those_that_receive() {
-        // The loopback interface of every namespace has index 1.
-        let mut port = PortLink::new("lo", 1, OnLinkDown::Wait).unwrap();
-        let interval =
-            |port: &PortLink| Duration::from_millis(port.interval.load(Ordering::Relaxed));
-        port.watch_receiving().unwrap();
-        assert_eq!(interval(&port), RECEIVING_POLL_INTERVAL);
-        port.watch().unwrap();
-        assert_eq!(interval(&port), POLL_INTERVAL);
-        port.watch_receiving().unwrap();
-        assert_eq!(interval(&port), POLL_INTERVAL);
     }
 }

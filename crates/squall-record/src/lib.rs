@@ -218,6 +218,7 @@ impl Record<'_> {
         let mut notes = self.plan.notes.clone();
         let Some(end) = &self.end else { return notes };
         notes.extend(routers::notes(self.plan, &self.daemons));
+        notes.extend(self.notes_on_steps());
         notes.extend(never_started(self.plan, streams));
         notes.extend(self.came_back(streams));
         let early = self.counted.early().filter(|(_, _, by)| *by <= READING_NS);

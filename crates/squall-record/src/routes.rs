@@ -6,7 +6,7 @@ use std::{
 };
 
 use squall_measure::{Lane, Lanes};
-use squall_plan::{LanePhase, Plan, PlanStream, StreamDivision, StreamRoutes};
+use squall_plan::{LANE_MARGIN, LanePhase, Plan, PlanStream, StreamDivision, StreamRoutes};
 use squall_program::GapLaw;
 use squall_report::report::routes::{
     RoutePort, RouteReport, RouteStepReport, RouteTimes, RoutesReport, WORST_ROUTES,
@@ -84,11 +84,30 @@ impl Record<'_> {
         });
         let (rows, clock) = (rows.collect(), self.clock(i, stream));
         // Without times, no frame is known to be that of a step.
-        let steps = clock.map(|clock| {
+        let steps = clock.filter(|clock| keeps_phases(&stream.phases, *clock)).map(|clock| {
             let begun = stream.phases.iter().map(|phase| self.begun(phase)).collect::<Vec<_>>();
-            steps(routes, &lanes, (&stream.phases, &begun), numbers, clock)
+            let mut found = steps(routes, &lanes, (&stream.phases, &begun), numbers, clock);
+            // A step that was due after the end was not begun.
+            found.retain(|step| step.due_s < self.duration.as_secs_f64());
+            found
         });
         Some(StreamLanes { routes, rows, clock, steps: steps.unwrap_or_default() })
+    }
+
+    /// Notes on streams without figures of the steps of routers.
+    pub(crate) fn notes_on_steps(&self) -> Vec<String> {
+        let streams = self.plan.streams.iter().enumerate();
+        let lacks = |(i, stream): &(usize, &PlanStream)| {
+            self.clock(*i, stream).is_some_and(|clock| !keeps_phases(&stream.phases, clock))
+        };
+        let note = |(_, stream): (usize, &PlanStream)| {
+            format!(
+                "stream {:?}: no figures for the steps of routers, because its rate was changed, \
+                 or it was paused",
+                stream.name
+            )
+        };
+        streams.filter(lacks).map(note).collect()
     }
 
     /// When the first of the steps of a phase was begun, seconds after the start of the run;
@@ -208,6 +227,17 @@ fn by_port<'a>(
     ports
 }
 
+/// Whether the first frames of the phases left when it was planned. They did not if the rate was
+/// changed, or the stream was paused.
+fn keeps_phases(phases: &[LanePhase], clock: LaneClock) -> bool {
+    let margin = LANE_MARGIN.as_secs_f64();
+    phases.iter().all(|phase| {
+        let (at, frames) = (phase.at.as_secs_f64(), phase.frame.saturating_sub(clock.first));
+        let left = clock.begin + frames as f64 * clock.gap;
+        frames == 0 || (at - 2.0 * margin - clock.gap..=at + margin + clock.gap).contains(&left)
+    })
+}
+
 /// The results of each step, from the lanes of its phase. `numbers` are those of the stream's
 /// frames: the first one, and the one after the last.
 fn steps(
@@ -309,7 +339,11 @@ impl StreamLanes<'_> {
             RouteTimes::of(self.rows.iter().filter_map(of).collect())
         };
         let due = phase.at.as_secs_f64();
-        let since = |row: &Row| Some((self.changed_at(row)? - begun.unwrap_or(due)).max(0.0));
+        // A change before the step was begun is none of its effects. A gap is the resolution.
+        let since = |row: &Row| {
+            let since = self.changed_at(row)? - begun.unwrap_or(due);
+            (since >= -self.clock?.gap).then_some(since.max(0.0))
+        };
         let lost: u64 = self.rows.iter().map(|row| row.lost).sum();
         RouteStepReport {
             steps: phase.steps.clone(),
@@ -401,6 +435,15 @@ mod tests {
     #[test]
     fn the_plan_knows_the_size_of_a_lane() {
         assert_eq!(size_of::<Lane>() as u64, squall_plan::LANE_OCTETS);
+    }
+
+    #[test]
+    fn phases_count_only_if_their_frames_left_when_it_was_planned() {
+        let phase = |frame| LanePhase { at: Nanos(10_000_000_000), steps: String::new(), frame };
+        let clock = LaneClock { period: 0.02, gap: 0.01, first: 0, begin: 0.0 };
+        assert!(keeps_phases(&[phase(990)], clock) && keeps_phases(&[], clock));
+        assert!(!keeps_phases(&[phase(99)], clock), "a tenth of the rate at first");
+        assert!(!keeps_phases(&[phase(1050)], clock), "half a second later");
     }
 
     #[test]

@@ -238,8 +238,15 @@ fn make(names: &[String], certificate: &Path, key: &Path, now: SystemTime) -> Re
     // Write the key first, otherwise a crash between the two could leave a valid certificate with
     // the old key.
     let written = write_secret(key, pair.serialize_pem().as_bytes())
-        .and_then(|()| fs::write(certificate, made.pem()));
+        .and_then(|()| write_whole(certificate, &made.pem()));
     Ok(written.map_err(|error: io::Error| Cannot::write(certificate, &error))?)
+}
+
+/// Writes a file under another name first, so that a crash leaves none that is empty.
+fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let new = path.with_extension("pem.new");
+    fs::write(&new, text)?;
+    fs::rename(&new, path)
 }
 
 /// The name of the host, or `localhost` if it has none.

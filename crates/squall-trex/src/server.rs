@@ -1176,6 +1176,12 @@ impl Server {
         if let Some(port) = self.replaying {
             return Err(Refusal::failed(format!("port {port} sends a capture: stop it first")));
         }
+        // The streams of a run that has just ended by itself must not begin again with the new ones.
+        if self.traffic.is_over() {
+            // This waits for the outcome.
+            self.renew(HashMap::new())?;
+            self.events_pending |= self.look();
+        }
         if self.idle(port, &id)?.streams.is_empty() {
             return Err(Refusal::failed("no streams attached to port"));
         }
@@ -1992,6 +1998,31 @@ pub(crate) mod tests {
             client.server.look();
         }
         assert_eq!(client.server.traffic.ports()[0].tx_packets, 100);
+        client.server.end();
+    }
+
+    #[test]
+    fn a_start_after_the_end_of_a_run_does_not_begin_its_streams_again() {
+        let mut client = Client::new("trex-over-start", false);
+        client.owned = client.acquire("ann", 1, false).expect("free");
+        let mut steady = burst(1);
+        steady["mode"] = json!({ "type": "continuous", "rate": { "type": "pps", "value": 1000 } });
+        let mul = json!({ "type": "raw", "op": "abs", "value": 1 });
+        let until = Instant::now() + Duration::from_secs(60);
+        for profile in ["a", "b"] {
+            add(&mut client, profile, 1, &steady);
+            let asked = json!({ "port_id": 0, "profile_id": profile, "mul": mul, "duration": 0.1 });
+            client.ask("start_traffic", asked).expect("it starts");
+            while !client.server.traffic.is_over() {
+                assert!(Instant::now() < until, "the run does not end");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        while client.server.sends(0) {
+            assert!(Instant::now() < until, "the port does not become idle");
+            client.server.look();
+        }
+        assert_eq!(client.server.traffic.ports()[0].tx_packets, 200);
         client.server.end();
     }
 

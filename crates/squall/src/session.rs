@@ -711,7 +711,21 @@ impl Resolved {
 /// same limit of flows, also if the memory of a virtual machine has grown meanwhile.
 fn memory() -> u64 {
     static MEMORY: OnceLock<u64> = OnceLock::new();
-    *MEMORY.get_or_init(|| squall_capture::machine_memory().unwrap_or(0))
+    *MEMORY.get_or_init(|| {
+        squall_capture::machine_memory().unwrap_or(0).min(memory_limit().unwrap_or(u64::MAX))
+    })
+}
+
+/// The lowest memory limit of the control groups (version 2) of this process, in octets.
+fn memory_limit() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let limits = Path::new(path).ancestors().filter_map(|group| {
+        let file = Path::new("/sys/fs/cgroup").join(group).join("memory.max");
+        // "max" is no limit.
+        std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok()
+    });
+    limits.min()
 }
 
 /// A random key that differs from those of files and of runs with the default seed.
@@ -1288,6 +1302,11 @@ impl Run {
     /// or its daemon has ended.
     pub fn order(&self, router: &str, order: &serde_json::Value) -> Result<(), Error> {
         let order = RouterStep::order(order, &format!("order for router {router:?}"))?;
+        if self.stopped_by.get().is_some() {
+            return Err(Error::Usage(format!(
+                "router {router:?}: the run was stopped, and takes no more orders"
+            )));
+        }
         self.routers.order(&self.running, router, &order)
     }
 

@@ -1,7 +1,7 @@
 //! `squall routers show` and `squall routers order`: the routers of a live run of a daemon, and
 //! orders for them.
 
-use std::process::ExitCode;
+use std::{cell::RefCell, process::ExitCode};
 
 use serde_json::{Map, Value, from_value, json};
 use squall::Error;
@@ -122,8 +122,17 @@ impl OfRun {
 
     /// The ID of the run. `what` is to be done to its routers.
     fn run(&self, client: &Client, what: &str) -> Result<String, Error> {
-        let has = |run: &str| routers(client, run).is_ok_and(|routers| !routers.is_empty());
-        self.run.clone().map_or_else(|| only_run(client, (what, "routers"), has), Ok)
+        let failed = RefCell::new(None);
+        let has = |run: &str| match routers(client, run) {
+            Ok(routers) => !routers.is_empty(),
+            Err(error) => {
+                *failed.borrow_mut() = Some(error);
+                false
+            }
+        };
+        let found = self.run.clone().map_or_else(|| only_run(client, (what, "routers"), has), Ok);
+        // Reports that cannot be read may be the reason why no run has routers.
+        found.map_err(|error| failed.take().unwrap_or(error))
     }
 }
 

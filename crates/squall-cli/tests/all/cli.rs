@@ -1629,7 +1629,9 @@ fn a_signal_ends_planning_without_a_run() {
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
         u64::from_str_radix(mask.trim(), 16).unwrap() & 1 == 1
     };
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !caught() {
+        assert!(Instant::now() < deadline, "signals are not caught");
         sleep(Duration::from_millis(1));
     }
     Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();

@@ -85,7 +85,7 @@ impl Steering {
             watched: None,
         };
         let mut counted = Instant::now();
-        let mut pause = FlapPause::default();
+        let (mut pause, mut waited) = (FlapPause::default(), Nanos::ZERO);
         while !self.shared.is_over() {
             let wait = self.wait(&hands, pause.is_on());
             match self.messages.recv_timeout(wait) {
@@ -106,10 +106,14 @@ impl Steering {
                 self.carry_out(due, start, &mut hands);
             }
             let flaps = self.steered.next_flap().is_some();
-            if let Some(lasted) = pause.update(flaps && hands.needs_rest(), now) {
+            let ended = pause.update(flaps && hands.needs_rest(), now);
+            if let Some(lasted) = ended {
                 self.steered.delay_flaps(lasted);
-                let mut state = self.shared.state();
-                state.flaps_waited = state.flaps_waited + lasted;
+                waited = waited + lasted;
+            }
+            if pause.is_on() || ended.is_some() {
+                // The run may end before the pause does.
+                self.shared.state().flaps_waited = waited + pause.so_far(now);
             }
             let lines = if pause.is_on() { String::new() } else { self.steered.flap(now) };
             if !lines.is_empty()
@@ -226,6 +230,10 @@ impl FlapPause {
             return None;
         }
         Some(now.saturating_sub(self.0.take()?))
+    }
+
+    fn so_far(&self, now: Nanos) -> Nanos {
+        self.0.map_or(Nanos::ZERO, |since| now.saturating_sub(since))
     }
 }
 

@@ -44,13 +44,17 @@ fn a_sample_has_the_counters_of_all_streams() {
 /// profile.
 #[test]
 fn a_long_chain_is_opened_in_linear_time() {
-    let begun = Instant::now();
-    let session = session(50_000, true, "null:virtual");
-    let read = begun.elapsed();
-    let opened = session.open().unwrap();
-    let opening = begun.elapsed() - read;
-    assert_eq!(opened.plan().workers.len(), 1);
-    assert!(opening < 2 * read, "{opening:?}, and {read:?} to read it");
+    // Other programs may take the CPU from one of the two: one of several attempts suffices.
+    let times = (0..5).map(|_| {
+        let begun = Instant::now();
+        let session = session(50_000, true, "null:virtual");
+        let read = begun.elapsed();
+        let opened = session.open().unwrap();
+        assert_eq!(opened.plan().workers.len(), 1);
+        (begun.elapsed() - read, read)
+    });
+    let slow: Vec<_> = times.take_while(|(opening, read)| *opening >= 2 * *read).collect();
+    assert!(slow.len() < 5, "{slow:?}");
 }
 
 #[test]
