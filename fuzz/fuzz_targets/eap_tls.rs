@@ -13,7 +13,6 @@ use squall_units::Nanos;
 static TLS: OnceLock<TlsClient> = OnceLock::new();
 
 const MOST: usize = 64 << 10;
-const NOW: Nanos = Nanos(1);
 
 fuzz_target!(|data: &[u8]| {
     let Some((&choice, mut rest)) = data.split_first() else { return };
@@ -31,14 +30,20 @@ fuzz_target!(|data: &[u8]| {
         ..SupplicantSettings::default()
     };
     let (mut supplicant, mut reader) = (Supplicant::default(), FragmentReader::default());
-    supplicant.start(NOW, &settings);
+    let mut now = Nanos(1);
+    supplicant.start(now, &settings);
     // The start of TLS, unless the input has another one.
     let mut id = 0;
     let mut receive = |data: &[u8]| {
         id += 1;
         let [high, low] = (5 + data.len() as u16).to_be_bytes();
         let head = [2, 0, high, low, 1, id as u8, high, low, kind];
-        let step = supplicant.receive(NOW, &[&head, data].concat(), 7, &settings);
+        // Requests without an answer, a second apart, let the time of the authentication end.
+        now = Nanos(now.0 + 1_000_000_000);
+        while supplicant.due().is_some_and(|due| due <= now) {
+            supplicant.timer(now, &settings);
+        }
+        let step = supplicant.receive(now, &[&head, data].concat(), 7, &settings);
         if let Some((_, frame)) = step.send {
             assert!(frame.len() <= 1500, "longer than a frame");
         }

@@ -69,6 +69,7 @@ __all__ = [
     "HostRow",
     "HostShare",
     "HostsReport",
+    "Http2Report",
     "InfoFigures",
     "InterfaceInfo",
     "InterfaceReport",
@@ -114,6 +115,8 @@ __all__ = [
     "RouteReport",
     "RouteStepReport",
     "RouteTimes",
+    "RouterFaultReport",
+    "RouterFaultsReport",
     "RouterGroupReport",
     "RouterMessagesReport",
     "RouterProtocolReport",
@@ -1535,9 +1538,11 @@ class RoleReport:
         ``keepalive_timeout``, ``idle``, ``address_lost`` (this end is a host whose lease ended).
     protocol_errors : dict of str to int
         Deviations of peers from the flow program: ``unexpected_data``, ``too_short``,
-        ``no_answer``, ``bad_http``, ``closed_early`` (the server closed the connection before the
-        last request); with TLS also ``tls_alert``, ``tls_certificate``, ``tls_incompatible``,
-        ``tls_broken``, ``tls_closed``, ``tls_timeout``.
+        ``no_answer``, ``bad_http``, ``bad_websocket``, ``closed_early`` (the server closed the
+        connection before the last request); with HTTP/2 also ``stream_reset`` and ``http2`` (the
+        peer broke a rule); with the PROXY protocol also ``proxy_missing``, ``proxy_malformed``,
+        ``proxy_long``, ``proxy_checksum``; with TLS also ``tls_alert``, ``tls_certificate``,
+        ``tls_incompatible``, ``tls_broken``, ``tls_closed``, ``tls_timeout``.
     requests : RequestsReport or None
         Requests of the flows that started; only for clients, and None if randomness or the server
         determines how many requests a flow makes.
@@ -1576,6 +1581,8 @@ class RoleReport:
         Counters of the TCP stack. The guide lists TRex's names for them.
     tls : TlsReport or None
         TLS sessions; present only for templates that use TLS.
+    http2 : Http2Report or None
+        Connections of HTTP/2; present only for templates that use HTTP/2.
     """
 
     asked: int | None
@@ -1604,6 +1611,7 @@ class RoleReport:
     http: dict[str, int]
     tcp: dict[str, int]
     tls: TlsReport | None
+    http2: Http2Report | None
 
 
 @dataclass(frozen=True)
@@ -1681,6 +1689,48 @@ class TlsReport:
     failed: dict[str, int]
     truncated: int
     ciphers: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Http2Report:
+    """Connections of HTTP/2, which are flows.
+
+    Attributes
+    ----------
+    connections : int
+        Connections that sent their preface.
+    streams : int
+        Streams that were opened (clients), or on which a request arrived (servers).
+    heads_sent, head_octets_sent, compressed_octets_sent, heads_received, head_octets_received, compressed_octets_received : int
+        Heads of requests and responses, the octets of their fields, and the octets that remained
+        after compression (HPACK).
+    resets_sent, resets_received : dict of str to int
+        Streams that were reset, by error code: ``CANCEL``.
+    left_out : int
+        Streams that a GOAWAY of the server left out: it has not processed them.
+    goaways_received : dict of str to int
+        Connections of which the peer announced the end (GOAWAY), by error code.
+    violations : dict of str to int
+        Actions of peers that the protocol forbids, or that exceeded a bound: ``malformed``,
+        ``window``, ``reset_flood`` ...
+    ignored : int
+        Priorities and unknown frames of peers, which are ignored.
+    """
+
+    connections: int
+    streams: int
+    heads_sent: int
+    head_octets_sent: int
+    compressed_octets_sent: int
+    heads_received: int
+    head_octets_received: int
+    compressed_octets_received: int
+    resets_sent: dict[str, int]
+    resets_received: dict[str, int]
+    left_out: int
+    goaways_received: dict[str, int]
+    violations: dict[str, int]
+    ignored: int
 
 
 @dataclass(frozen=True)
@@ -2638,6 +2688,8 @@ class RouterSessionsReport:
         Messages.
     closed_windows : int
         How often a neighbor had no room for more octets: it is slower than the router.
+    faults : RouterFaultsReport
+        Errors in UPDATEs of neighbors that did not end a session.
     """
 
     sessions: int
@@ -2650,6 +2702,49 @@ class RouterSessionsReport:
     sent: RouterMessagesReport
     received: RouterMessagesReport
     closed_windows: int
+    faults: RouterFaultsReport
+
+
+@dataclass(frozen=True)
+class RouterFaultsReport:
+    """Errors in UPDATEs of BGP that do not end a session (RFC 7606).
+
+    Attributes
+    ----------
+    withdrawn : int
+        UPDATEs whose routes were treated as withdrawn.
+    discarded : int
+        Attributes that were discarded.
+    other_families : int
+        Fields with routes of families that the session does not carry.
+    reasons : tuple of RouterFaultReport
+        The reasons of the first two.
+    """
+
+    withdrawn: int
+    discarded: int
+    other_families: int
+    reasons: tuple[RouterFaultReport, ...]
+
+
+@dataclass(frozen=True)
+class RouterFaultReport:
+    """UPDATEs with one kind of error.
+
+    Attributes
+    ----------
+    reason : str
+        ``malformed COMMUNITIES``
+    source : str
+        The section that says what follows: ``RFC 7606 section 7.8``.
+    treatment : str
+        The treatment: ``treat-as-withdraw`` or ``attribute discard``.
+    """
+
+    reason: str
+    source: str
+    treatment: str
+    updates: int
 
 
 @dataclass(frozen=True)
@@ -2776,13 +2871,18 @@ class AttackReport:
         suffice), ``not_written`` (headers cannot hold the requested values), ``near_miss_seen`` (a
         near miss that matches in the form in which it is sent, according to the evaluator),
         ``own_address`` (frames of hosts that have the host's address outside their headers),
+        ``needs_server`` (live without a port for the servers, and a rule matches their answers),
         ``defect`` (a bug in Squall).
     frames, octets : int
         Frames of all attacks, and their octets without FCS.
     unsent : dict of str to int
         Attacks of hosts that did not leave as a whole, by reason: ``no_host`` (no host had an
         address when the attack was due), ``address_lost`` (its host lost the address during the
-        attack), ``not_begun`` (the run ended before it was due).
+        attack), ``no_session`` (its access concentrator had no session with the other end),
+        ``not_begun`` (the run ended before it was due, or while it waited for its ends, which
+        others used). Live ones also: ``limit`` (too many open flows), ``full`` (the flow table had
+        no room), ``unresolved`` (no reply for the next hop), and without a port for the servers,
+        the failure of the client, such as ``refused``, or ``stopped`` if it was open at the end.
     duration_s : float
         Planned time from the start of the run to the last frame of an attack.
     passage : PassageReport or None

@@ -156,7 +156,10 @@ class Stream(Table):
         that the router announces, one after the other: to the first host of each, or the next
         address if a more specific route has it; or with "#7" at the end to the seventh host. A
         default route is left out. With ``latency = true``, the report has the loss and convergence
-        of each route. Default: the packet's addresses.
+        of each route. "learnt:ROUTER": frames go to the first host of each route that this native
+        router has learnt from the device and that is not withdrawn, one after the other; frames
+        that are due while there is none are not sent (``no_route``). Default: the packet's
+        addresses.
     size : int | str | Iterable[int] | Mapping[str, Any]
         Frame length in octets with FCS. Default: the length of the packet, at least 64. 64: always
         64. "64-1518": 64, 65 ... 1518, repeated; "64-1518/64": in steps of 64. [64, 594]: in order,
@@ -391,6 +394,14 @@ class Template(Table):
     tls : bool | Mapping[str, Any]
         true: the flows are TLS 1.3 sessions, with the exchange inside; or a table with settings.
         Default false.
+    proxy_protocol : Literal["v1", "v2"] | Mapping[str, Any]
+        "v1" or "v2": a header of the PROXY protocol precedes the octets of each flow, outside TLS;
+        or a table with settings. Clients send it, servers require one of either version. Default:
+        none.
+    http : Literal["2"] | Mapping[str, Any]
+        "2": the flows are connections of HTTP/2, whose streams carry the requests and answers of
+        the programs; or a table with settings. With ``tls`` it is agreed on by ALPN; without, both
+        ends know it (h2c). Default: HTTP/1.1, as the programs write it.
     enabled : bool
         false: the template is ignored. Default true.
 
@@ -433,6 +444,8 @@ class Template(Table):
     client_tcp: Mapping[str, Any] | None = None
     server_tcp: Mapping[str, Any] | None = None
     tls: bool | Mapping[str, Any] | None = None
+    proxy_protocol: Literal["v1", "v2"] | Mapping[str, Any] | None = None
+    http: Literal["2"] | Mapping[str, Any] | None = None
     enabled: bool | None = None
 
 
@@ -476,9 +489,10 @@ class Attack(Table):
     port2 : str
         A name from [ports], for the servers.
     live : bool
-        true: Squall's own TCP/UDP stack carries out the conversations on both ports; all other
-        attacks leave as frames. false: everything leaves as frames, made before the run. Default
-        true with ``port2`` if neither ``clients`` nor ``servers`` are hosts, otherwise false.
+        true: Squall's own TCP/UDP stack carries out the conversations on both ports, or if
+        ``clients`` are hosts, without ``port2`` with servers outside of Squall; all other attacks
+        leave as frames. false: everything leaves as frames, made before the run. Default true with
+        ``port2`` if neither ``clients`` nor ``servers`` are hosts, otherwise false.
     rate : float | str
         The number of attacks that begin per second. Default 100.
     share : str
@@ -509,11 +523,11 @@ class Attack(Table):
     clients : str
         "host:NAME": the clients are the hosts of this group, which is on ``port``. Each attack
         comes from the next host that has an address, with its MAC address and VLAN, and leaves to
-        the MAC address of its gateway. Everything leaves as frames. Default: addresses that suit
-        the rules.
+        the MAC address of its gateway, or in its session of PPPoE. Default: addresses that suit the
+        rules.
     servers : str
         "host:NAME": likewise, the servers are the hosts of this group, which is on ``port2``, or on
-        ``port`` if there is none.
+        ``port`` if there is none. Not for live attacks.
     inside : str | Iterable[str]
         Addresses of hosts inside the protected network: "10.0.0.1-10.0.0.9", or a list. Default:
         from the variables of the rules.
@@ -869,7 +883,8 @@ class HostGroup(Table):
         errors of ICMP, at most 1000 per second. Default false.
     join : str | Iterable[str]
         Multicast groups that hosts join as soon as they have an address: "239.1.0.1", or a range,
-        "239.1.0.1-239.1.3.255". Hosts join IPv6 groups by MLD, from link-local addresses.
+        "239.1.0.1-239.1.3.255". Hosts join IPv6 groups by MLD, from link-local addresses; with
+        pppoe, this needs ipv6cp.
     join_each : int
         Groups that each host joins: the first host the first ones, the next host the following
         ones, and so on in turn. Default: all.
@@ -990,8 +1005,8 @@ class HostGroup(Table):
         AC-Name of the only access concentrator that hosts accept, and that a server has. Default:
         any; a server is called "squall".
     mru : int
-        Octets of the longest packet that hosts receive in a session; flows also send no longer
-        ones. Default 1492.
+        Octets of the longest packet that hosts receive in a session; flows and attacks also send no
+        longer ones. Default 1492.
     ppp_restart : Time
         Time after which a Configure-Request or Terminate-Request without an answer is repeated (RFC
         1661 section 4.6). Default 3 s. Units: ns, us, ms, s, min, h; a bare number is seconds.
@@ -1267,6 +1282,10 @@ class Router(Table):
         "random6 x 1000"; the table of a peer in an MRT file (RFC 6396), which may be compressed, by
         default of the peer with most routes: "mrt:rib.bz2", "mrt:rib.bz2#3 x 1000"; a file with a
         prefix in each line: "file:edge.txt". Or a list of these.
+    attributes : Literal["own", "mrt"]
+        "mrt": routes of MRT files have the origin, AS path (after the own number), MED and all
+        kinds of communities that the file has, in place of the attributes that are set here; needs
+        daemon = "native". "own": the attributes that are set here. Default "own".
     expect : str
         Another router, "r2", or one of its groups, "r2/edge": the routes that it announces should
         come from the device. The report says how many are missing. Default: none.
@@ -1315,6 +1334,7 @@ class Router(Table):
     rip_update: Time | None = None
     bfd: Time | None = None
     routes: str | Iterable[str] | None = None
+    attributes: Literal["own", "mrt"] | None = None
     expect: str | None = None
     group: Iterable[Mapping[str, Any]] | None = None
     step: Iterable[Mapping[str, Any]] | None = None

@@ -2,14 +2,16 @@
 """squall flows against the kernel's TCP, nginx, curl, wrk and Python, over a veth pair in private
 namespaces: Squall's clients with nginx, and other clients with Squall's servers, over IPv4 and
 IPv6, by af_packet and by af_xdp, with frames deliberately lost, duplicated, delayed and reordered.
-The counts of both sides agree, all octets are correct, and no flow is left open.
+The counts of both sides agree, all octets are correct, and no flow is left open. WebSocket is between
+Squall and Python's websockets, and Node.js.
 
-Needs root, nginx, curl and wrk; $SQUALL is target/debug/squall unless set.
+Needs root, nginx, curl, wrk and the Python package websockets; $SQUALL is target/debug/squall unless set.
 """
 
 import hashlib
 import http.client
 import http.server
+import importlib.util
 import json
 import os
 import pathlib
@@ -21,6 +23,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from tools import Failed, background, run, same, slowness, wait_idle
@@ -476,6 +479,100 @@ def client(address):
     connection.close()
 
 
+def echo():
+    """Return messages of WebSocket; runs in the other namespace. At the end of the input, print how
+    many texts and how many octets came.
+    """
+    from websockets.sync.server import serve
+
+    texts, octets = [], []
+
+    def handle(connection):
+        for message in connection:
+            (texts if isinstance(message, str) else octets).append(len(message))
+            connection.send(message)
+
+    with serve(handle, "", 8082) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        print("ready", flush=True)
+        sys.stdin.read()
+        print(json.dumps([len(texts), sum(octets)]), flush=True)
+        server.shutdown()
+
+
+def echoed(address):
+    """Send messages over WebSocket and compare the answers; runs in the other namespace."""
+    from websockets.sync.client import connect
+
+    with connect(f"ws://{address}/") as connection:
+        parts = ["κόσμε ", "x" * 70_000, "!"]
+        for sent in ["hello", b"\0\xff" * 40_000, "", parts]:
+            connection.send(sent)
+            expected = "".join(sent) if isinstance(sent, list) else sent
+            print(connection.recv(timeout=30) == expected)
+        print(connection.ping(b"payload").wait(30))
+        connection.close(1001)
+        print(connection.close_code)
+
+
+NODE = """
+const socket = new WebSocket(process.argv[1]);
+const sent = ["hello", "x".repeat(100000), "κόσμε"];
+let at = 0;
+socket.onopen = () => socket.send(sent[0]);
+socket.onmessage = (event) => {
+  console.log(event.data === sent[at]);
+  at += 1;
+  at < sent.length ? socket.send(sent[at]) : socket.close(1000);
+};
+socket.onclose = (event) => console.log(event.code, event.wasClean);
+"""
+
+
+def websockets(folder):
+    """WebSocket between Squall's clients and Python's server, and between clients of Python and
+    Node.js and Squall's servers, over a link that loses frames.
+    """
+    lossy = "af_packet:va,drop=0.01,reorder=0.01,seed=7"
+    argv = inside(REMOTE, sys.executable, __file__, "echo")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with background(argv, **pipes) as server:
+        same("the server of WebSocket", server.stdout.readline(), "ready\n")
+        for what, options in [
+            ("texts", ["-o", "size=20000", "-o", "fragment=1000", "-o", "ping=true"]),
+            ("binary", ["-o", "size=70000", "-o", "binary=true"]),
+        ]:
+            common = ["--servers", V4, "--listen", 8082, "--clients", "10.77.1.1-10.77.1.50"]
+            common += ["--users", 5, "--flows", 20, "-o", "messages=5", "-d", "30s"]
+            report = flows(folder, "app", "websocket", "--port", lossy, *common, *options)
+            role = counted(f"WebSocket, {what}", report, "client", 20)
+            counts = {key: n for key, n in role["counters"].items() if n}
+            same(
+                f"WebSocket, {what}: messages",
+                counts,
+                {"ws_messages_sent": 100, "ws_messages_received": 100, "ws_close_1000": 20}
+                | ({"ws_pings_sent": 100, "ws_pongs_received": 100} if what == "texts" else {}),
+            )
+            same(f"WebSocket, {what}: round trips", role["transaction_ns"]["count"], 100)
+        server.stdin.close()
+        same("WebSocket: the server says", json.loads(server.stdout.readline()), [100, 7_000_000])
+
+    with Served(folder, lossy, "--app", "websocket") as served:
+        done = run(*inside(REMOTE, sys.executable, __file__, "echoed", Served.v4)).stdout
+        same("WebSocket: Python", done.split(), ["True"] * 5 + ["1001"])
+        closed = {"ws_close_1001": 1}
+        if shutil.which("node"):
+            node = ["node", "--experimental-websocket", "-e", NODE, f"ws://{Served.v4}/"]
+            done = run(*inside(REMOTE, *node)).stdout
+            same("WebSocket: Node.js", done.split(), ["true"] * 3 + ["1000", "true"])
+            closed["ws_close_1000"] = 1
+    role = served.report["flows"]["total"]["server"]
+    same("WebSocket: servers", (role["completed"], role["failed"]), (len(closed), {}))
+    found = {key: n for key, n in role["counters"].items() if "close" in key and n}
+    same("WebSocket: closes", found, closed)
+    print("ok: WebSocket with Python and Node.js")
+
+
 def uploads():
     """Accept POSTs and print the hash of each body; runs in the other namespace."""
     server = http.server.HTTPServer(("", 8081), Uploads)
@@ -666,6 +763,10 @@ def main():
             return client(address)
         case ["uploads"]:
             return uploads()
+        case ["echo"]:
+            return echo()
+        case ["echoed", address]:
+            return echoed(address)
     if os.geteuid() != 0:
         return print("SKIPPED: needs root")
     for tool in ["nginx", "curl", "wrk", "ss", "tcpdump"]:
@@ -681,6 +782,10 @@ def main():
                 played_again(folder, nginx)
                 damaged_on_the_way(folder, nginx)
             closing_early(folder)
+            if importlib.util.find_spec("websockets") is None:
+                print("SKIPPED: WebSocket needs the Python package websockets")
+            else:
+                websockets(folder)
             squall_servers(folder)
         except Failed as failed:
             sys.exit(f"FAILED: {failed}")

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Hosts of squall against Linux, dnsmasq, radvd and Kea over a veth pair: leases in the servers' files
 are the leases of the report, the kernel's neighbors are the hosts, dnsmasq has the questions that the
-report has, and tshark finds nothing malformed.
+report has, a server has live attacks from the leases in their labels, and tshark finds nothing
+malformed.
 
 Needs root and ip; the DHCP parts also need dnsmasq or Kea, tcpdump and tshark, and the part on routers
 radvd; $SQUALL is target/debug/squall unless set.
@@ -282,6 +283,68 @@ def leases(folder, binary):
         wait("dnsmasq forgets the leases", lambda: not server.rows())
 
 
+# Writes the end of each connection, and whether its payload is that of the attack.
+ATTACKED = """
+import socket, sys
+with socket.create_server((sys.argv[1], 8080), backlog=64) as listener, open(sys.argv[2], "w") as rows:
+    while True:
+        connection, (address, port) = listener.accept()
+        with connection:
+            octets = b"".join(iter(lambda: connection.recv(4096), b""))
+        print(address, port, b"squall" in octets, file=rows, flush=True)
+"""
+
+
+def attacks(folder, binary):
+    """A server of the kernel has live attacks from the addresses that dnsmasq gave, and the labels
+    have these."""
+    # The log has the leases of this run alone.
+    folder = folder / "attacks"
+    folder.mkdir()
+    # One each: they have the same ports.
+    count, seen, report = 10, folder / "attacked.txt", folder / "report.json"
+    rules, profile, labels = (folder / name for name in ["a.rules", "a.toml", "labels.csv"])
+    rules.write_text(
+        f'alert tcp any any -> {V4} 8080 (flow:to_server,established; content:"squall"; sid:1;)\n'
+    )
+    profile.write_text(
+        f"""
+        duration = "8 s"
+        [ports]
+        A = "af_packet:va"
+        [[host]]
+        name = "subscribers"
+        port = "A"
+        count = {count}
+        setup = "100/s"
+        arp = "silent"
+        release = true
+        [[attack]]
+        name = "live"
+        port = "A"
+        clients = "host:subscribers"
+        rules = "{rules}"
+        live = true
+        start = "6 s"
+        rate = 40
+        repeat = {count}
+        """
+    )
+    argv = [sys.executable, "-c", ATTACKED, V4, seen]
+    with Dnsmasq(folder, binary) as dhcp, server(argv, folder / "attacked.log", seen.exists):
+        argv = [SQUALL, "run", profile, "-q", "--labels", labels, "--json", report]
+        run(*inside(LOCAL, *argv), ok=(0, 4))
+        rows = lambda: [line.split() for line in seen.read_text().splitlines()]
+        wait("all attacks arrive", lambda: len(rows()) >= count)
+        given = set(re.findall(r"DHCPACK\(vb\) (\S+)", dhcp.log.read_text()))
+    with labels.open() as file:
+        labeled = [(row["source"], row["source_port"], "True") for row in csv.DictReader(file)]
+    same("unsent", json.loads(report.read_text())["attacks"][0]["unsent"], {})
+    same("attacks at the server", sorted(map(tuple, rows())), sorted(labeled))
+    same("clients", {source for source, *_ in labeled}, given)
+    same("leases", len(given), count)
+
+
 def names(folder, binary):
     """Dnsmasq's log has the hosts' questions, and their outcomes are those of its table."""
     log, count = folder / "dns.log", 20
@@ -519,6 +582,7 @@ def main():
             else:
                 leases(folder, dnsmasq)
                 well_formed(folder / "dhcp.pcap")
+                attacks(folder, dnsmasq)
                 names(folder, dnsmasq)
             responders(folder)
             if shutil.which("kea-dhcp4") is None or shutil.which("kea-dhcp6") is None:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Native routers of squall (daemon = "native") against BIRD over a veth pair: BIRD has the routes of
-several routers with their attributes, also after steps, and gets a CEASE at the end of the run. The
-report has the sessions and the routes of BIRD.
+"""Native routers of squall (daemon = "native") against BIRD and ExaBGP over a veth pair: BIRD has the
+routes of several routers with their attributes, also after steps, and gets a CEASE at the end of the
+run. ExaBGP has the routes and their withdrawal. The report has the sessions and the routes of both.
 
 With --full also a million routes to BIRD, and a thousand sessions between two ports in memory.
 
-Needs root and ip; parts need bird; $SQUALL is target/debug/squall unless set.
+Needs root and ip; parts need bird and exabgp; $SQUALL is target/debug/squall unless set.
 """
 
 import ipaddress
@@ -13,11 +13,14 @@ import json
 import os
 import pathlib
 import re
+import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 
+import exabgp
 from flows import LOCAL, REMOTE, SQUALL, V4, inside, network, wait
 from host_services import unpacked
 from hosts import server
@@ -66,6 +69,10 @@ routes = "16.0.0.0/24 x 1000"
 name = "edge"
 routes = "198.51.100.0/32 x 100"
 as_path = "4200000001"
+[[router.group]]
+name = "dump"
+routes = "mrt:dump"
+attributes = "mrt"
 [[router.step]]
 at = "5 s"
 action = "withdraw"
@@ -78,6 +85,27 @@ code = 6
 subcode = 4
 duration = "1 s"
 """
+
+
+def dump():
+    """An MRT file (RFC 6396) with 100.100.0.0/24 to 100.100.2.0/24 of a peer. The first and the last have
+    the same attributes."""
+
+    def record(subtype, body):
+        return struct.pack(">IHHI", 0, 13, subtype, len(body)) + body
+
+    def route(third, attributes):
+        entry = struct.pack(">HIH", 0, 0, len(attributes)) + attributes
+        return record(2, bytes([0, 0, 0, 0, 24, 100, 100, third, 0, 1]) + entry)
+
+    peers = bytes([0, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 10, 0, 0, 1, 0, 0, 0xFD, 0xE8])
+    origin, path = [0x40, 1, 1, 1], [0x40, 2, 12, 2, 1, 0, 0, 0, 7, 1, 1, 0, 0, 0, 9]
+    next_hop, med = [0x40, 3, 4, 10, 0, 0, 1], [0x80, 4, 4, 0, 0, 0, 5]
+    community = [0xC0, 8, 4, 0, 1, 0, 2]
+    large = [0xC0, 32, 12, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3]
+    all_of_them = bytes([*origin, *path, *next_hop, *med, *community, *large])
+    first, second = all_of_them, bytes([0x40, 1, 1, 0, *path, *next_hop])
+    return record(1, peers) + route(0, first) + route(1, second) + route(2, first)
 
 
 def finished(folder, text):
@@ -95,6 +123,7 @@ def with_steps(folder, bird, environment):
     config.write_text(peer(ROUTERS))
     path, report = folder / "profile.toml", folder / "report.json"
     path.write_text(profile(ROUTERS, 30, STEPS))
+    (folder / "dump").write_bytes(dump())
 
     def imported():
         text = birdc(control, bird, environment, "show", "protocols", "all", '"b*"')
@@ -111,7 +140,7 @@ def with_steps(folder, bird, environment):
             text=True,
         )
         try:
-            wait("BIRD has the routes", are(1100))
+            wait("BIRD has the routes", are(1103))
             text = birdc(control, bird, environment, "show", "route", "all", "198.51.100.99/32")
             for attribute in [
                 "BGP.as_path: 65003 65003 4200000001",
@@ -121,9 +150,20 @@ def with_steps(folder, bird, environment):
             ]:
                 if attribute not in text:
                     raise Failed(f"no {attribute} in {text}")
-            wait("30 routes are withdrawn", are(1070))
+            text = birdc(control, bird, environment, "show", "route", "all", "100.100.2.0/24")
+            for attribute in [
+                "BGP.origin: EGP",
+                "BGP.as_path: 65003 65003 7 {9}",
+                "BGP.med: 5",
+                "BGP.community: (1,2)",
+                "BGP.large_community: (1, 2, 3)",
+                "BGP.next_hop: 10.77.0.11",
+            ]:
+                if attribute not in text:
+                    raise Failed(f"no {attribute} in {text}")
+            wait("30 routes are withdrawn", are(1073))
             wait("the sessions end", lambda: not any(imported()))
-            wait("the sessions are back", are(1070))
+            wait("the sessions are back", are(1073))
         finally:
             _, errors = process.communicate(timeout=60)
         if not report.exists():
@@ -133,7 +173,7 @@ def with_steps(folder, bird, environment):
     same("failed", router["failed"], None)
     sums = router["sessions"]
     same("sessions", (sums["sessions"], sums["up"], router["downs"]), (ROUTERS, ROUTERS, 0))
-    same("routes", (sums["imported"], sums["exported"]), (ROUTERS, ROUTERS * 1070))
+    same("routes", (sums["imported"], sums["exported"]), (ROUTERS, ROUTERS * 1073))
     steps = [(step["action"], step["routes"], step["error"]) for step in router["steps"]]
     same("steps", steps, [("withdraw", 30, None), ("notify", 0, None), ("up", 0, None)])
     if router["steps"][0]["acknowledged_s"] is None:
@@ -145,6 +185,89 @@ def with_steps(folder, bird, environment):
     for word in ["Invalid", "Malformed", "<ERR>"]:
         if word in log:
             raise Failed(f"{word} in {log}")
+
+
+# A route of ExaBGP with COMMUNITIES of three octets.
+MALFORMED = "route 198.18.9.0/24 next-hop self attribute [ 0x08 0xc0 0x000102 ];"
+
+DEVICE = """
+med = 7
+communities = "65001:42"
+routes = "16.0.0.0/24 x 1000"
+[[router.group]]
+name = "edge"
+routes = "198.51.100.0/32 x 100"
+as_path = "4200000001"
+[[router.step]]
+at = "4 s"
+action = "withdraw"
+group = "edge"
+duration = "2 s"
+every = "4 s"
+"""
+
+
+def with_exabgp(folder):
+    """ExaBGP has the routes with and without those of a step, and the router those of ExaBGP."""
+    path, report = folder / "profile.toml", folder / "report.json"
+    path.write_text(profile(1, 300, DEVICE))
+    report.unlink(missing_ok=True)
+    ranges = {f"16.{number >> 8}.{number & 255}.0/24" for number in range(1000)}
+    edge = {f"198.51.100.{number}/32" for number in range(100)}
+    process = subprocess.Popen(
+        inside(LOCAL, SQUALL, "run", path, "-q", "--json", report),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        own = f"10.77.0.{FIRST}"
+        with exabgp.device(folder, own, (65100, 65001), MALFORMED) as device:
+            routes = {}
+
+            def has(expected):
+                # The step may change them before they are read again.
+                routes.clear()
+                routes.update(device.routes())
+                return set(routes) == expected
+
+            wait("ExaBGP has the routes", lambda: has(ranges | edge))
+            for route, path_of in [
+                ("16.0.7.0/24", [65001]),
+                ("198.51.100.7/32", [65001, 4200000001]),
+            ]:
+                found = routes[route]
+                same(f"path of {route}", found["as-path"], path_of)
+                same(f"MED of {route}", found["med"], 7)
+                same(f"communities of {route}", found["community"], [[65001, 42]])
+            # The step is repeated, so that both states come again and again.
+            wait("a group is withdrawn", lambda: has(ranges))
+            device.withdraw()
+            # A whole cycle later, the router has had the withdrawal.
+            wait("the group is back", lambda: has(ranges | edge))
+            wait("it is withdrawn again", lambda: has(ranges))
+            wait("it is back again", lambda: has(ranges | edge))
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+    finally:
+        process.kill()
+        _, errors = process.communicate(timeout=60)
+    if not report.exists():
+        raise Failed(f"squall: {process.returncode}: {errors}")
+    [router] = json.loads(report.read_text())["routers"]
+    same("failed", (router["failed"], router["downs"]), (None, 0))
+    [session] = router["protocols"]
+    same("learnt", session["imported"], 1)
+    # Two routes, the malformed one, and a withdrawal.
+    if session["received"]["updates"] < 4:
+        raise Failed(f"UPDATEs of ExaBGP: {session['received']}")
+    reason = {
+        "reason": "malformed COMMUNITIES",
+        "source": "RFC 7606 section 7.8",
+        "treatment": "treat-as-withdraw",
+        "updates": 1,
+    }
+    expected = {"withdrawn": 1, "discarded": 0, "other_families": 0, "reasons": [reason]}
+    same("errors in UPDATEs", router["sessions"]["faults"], expected)
 
 
 def a_million_routes(folder, bird, environment):
@@ -230,6 +353,10 @@ def main():
             network()
             if "--full" in sys.argv[1:]:
                 a_thousand_sessions(folder)
+            if exabgp.program() is None:
+                print("SKIPPED: exabgp is not installed (scripts/setup system)")
+            else:
+                with_exabgp(folder)
             bird, environment = unpacked("bird")
             if bird is None:
                 print("SKIPPED: bird is not installed (scripts/setup system)")

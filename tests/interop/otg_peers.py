@@ -2,7 +2,8 @@
 """Devices and ports of Open Traffic Generator, driven by a stock snappi, against lldpd, Kea and
 BIRD over a veth pair: lldpd has the LLDP instance as a neighbor until protocols stop, and the instance
 has lldpd; Kea's file has the leases that the DHCPv6 client has, and none after the stop; BIRD has
-the routes of the BGP sessions with their attributes, and the sessions have those of BIRD.
+the routes of the BGP sessions with their attributes, and the sessions have those of BIRD. It also
+has the routes of the device's routers of OSPF, with their kinds and metrics.
 
 Needs root, ip and snappi; parts need lldpd, kea-dhcp6 and bird; $SQUALL is target/debug/squall
 unless set.
@@ -39,7 +40,17 @@ template bgp speaker {{{{
 }}}}
 protocol bgp b4 from speaker {{{{ local {V4} as 65002; neighbor {OWN} as 65001; }}}}
 protocol bgp b6 from speaker {{{{ local {V6} as 65002; neighbor {OWN6} as 65002; }}}}
+protocol ospf v2 o4 {{{{
+  ipv4 {{{{ import all; export where source = RTS_STATIC; }}}};
+  area 0 {{{{ interface "vb" {{{{ hello 1; dead 4; cost 10; }}}}; }}}};
+}}}}
+protocol ospf v3 o6 {{{{
+  ipv6 {{{{ import all; export none; }}}};
+  area 0 {{{{ interface "vb" {{{{ hello 1; dead 4; cost 10; }}}}; }}}};
+}}}}
 """
+# The ranges of the routers, and their kinds and metrics in BIRD, with that of its interface.
+OSPF = {"10.50.0.0/24": "IA (150/20)", "10.51.0.0/24": "E1 (150/17)", "fd50::/48": "IA (150/21)"}
 
 
 class Client:
@@ -146,6 +157,12 @@ def bgp_peers(folder, url, program, environment):
     def ask(*what):
         return run(birdc, "-s", control, *what, env=environment).stdout
 
+    def ospf_routes():
+        """Routes that OSPF has learnt from the device, with their kinds and metrics."""
+        rows = [line.split() for line in ask("show", "route").splitlines() if " [o" in line]
+        found = {row[0]: " ".join(row[-3:-1]) for row in rows}
+        return {network: found[network] for network in OSPF if network in found}
+
     try:
         wait("BIRD starts", control.exists)
         with Client(url, "bgp") as client:
@@ -166,8 +183,11 @@ def bgp_peers(folder, url, program, environment):
                 for attribute in expected:
                     if attribute not in text:
                         raise Failed(f"{network}: no {attribute} in {text}")
+            wait("BIRD has the routes of OSPF", lambda: ospf_routes() == OSPF)
             counted = client.stop()
             same("withdrawn routes", counted["route_withdraws_sent"], 0)
+            # A router that ends flushes its LSAs.
+            wait("BIRD has lost the routes of OSPF", lambda: not ospf_routes())
             wait("BIRD has no session", lambda: "Established" not in ask("show", "protocols"))
             if "198.51.100.0" in ask("show", "route"):
                 raise Failed("BIRD still has a route")
@@ -225,6 +245,8 @@ def client(part, url):
             return all(len(routes) == 2 for routes in peers.values()) and peers
 
         shown = {"learnt": until(learnt)}
+        # BIRD announces a route of the static protocol, and its networks.
+        until(lambda: "203.0.113.0" in str(states("ospfv2_lsas")[0].external_as_lsas))
     else:
         found = until(lambda: (of := states("dhcpv6_interfaces")[0]).ia_addresses and of)
         prefix = found.iapd_addresses[0].address
@@ -289,6 +311,23 @@ def bgp_config(config):
     routes = internal.v6_routes.add(name="r6")
     routes.addresses.add(address="2001:db8:1::", prefix=48)
     routes.advanced.local_preference = 70
+    ospf_config(device)
+
+
+def ospf_config(device):
+    """A router of each version of OSPF, with routes of another area, and external ones."""
+    two = device.ospfv2
+    two.name, two.store_lsa = "two", True
+    interface = two.interfaces.add(name="x", ipv4_name="ip4")
+    three = device.ospfv3.instances.add(name="three")
+    interface6 = three.interfaces.add(name="y", ipv6_name="ip6")
+    for one in (interface, interface6):
+        one.advanced.hello_interval, one.advanced.dead_interval = 1, 4
+    two.v4_routes.add(name="o4", metric=10).addresses.add(address="10.50.0.0", prefix=24)
+    external = two.v4_routes.add(name="e4", metric=7)
+    external.addresses.add(address="10.51.0.0", prefix=24)
+    external.route_origin.choice = "external_type_1"
+    three.v6_routes.add(name="o6", metric=11).addresses.add(address="fd50::", prefix=48)
 
 
 def dhcp_config(config):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An access concentrator of PPPoE on an interface, made with Scapy: it answers PADI and PADR, demands
-PAP or CHAP, gives addresses by IPCP, and answers echo requests of LCP and ICMP. It shares no code with
-Squall. On SIGTERM it prints its counters as JSON.
+PAP or CHAP, gives addresses by IPCP, answers echo requests of LCP and ICMP, and keeps the memberships of
+multicast groups. It shares no code with Squall. On SIGTERM it prints its counters as JSON.
 
 Usage: pppoe_server.py INTERFACE pap|chap PASSWORD
 """
@@ -41,6 +41,8 @@ class Server:
         self.mac = self.socket.getsockname()[4]
         self.method, self.password = method, password.encode()
         self.sessions, self.counts = {}, {}
+        # Addresses with their groups: ever joined, and joined now.
+        self.joined, self.members = set(), set()
 
     def count(self, name):
         self.counts[name] = self.counts.get(name, 0) + 1
@@ -154,6 +156,9 @@ class Server:
 
     def ping(self, client, session, data):
         packet = IP(data)
+        if packet.proto == 2 and packet.src == session["address"]:
+            self.membership(session, packet.ttl, data)
+            return
         if ICMP not in packet or packet.src != session["address"]:
             self.count("wrong_source")
             return
@@ -162,6 +167,23 @@ class Server:
             type=0, id=packet[ICMP].id, seq=packet[ICMP].seq
         )
         self.ppp(client, IPV4, bytes(reply / Raw(bytes(packet[ICMP].payload))))
+
+    def membership(self, session, ttl, data):
+        """A report of IGMPv3, with Router Alert (RFC 3376 section 4.2)."""
+        header = (data[0] & 15) * 4
+        report, at = data[header:], 8
+        if ttl != 1 or data[20:24] != b"\x94\x04\0\0" or report[0] != 0x22:
+            self.count("wrong_report")
+            return
+        for _ in range(struct.unpack_from("!H", report, 6)[0]):
+            kind, _, sources = struct.unpack_from("!BBH", report, at)
+            member = (session["address"], socket.inet_ntoa(report[at + 4 : at + 8]))
+            if kind in (2, 4):  # all sources
+                self.joined.add(member)
+                self.members.add(member)
+            else:
+                self.members.discard(member)
+            at += 8 + 4 * sources
 
     def run(self):
         while True:
@@ -179,7 +201,8 @@ def main():
 
     def end(_number, _frame):
         names = sorted(one.get("name", "") for one in server.sessions.values() if one["open"])
-        print(json.dumps({"counts": server.counts, "open": names}), flush=True)
+        groups = {"joined": sorted(server.joined), "members": sorted(server.members)}
+        print(json.dumps({"counts": server.counts, "open": names, **groups}), flush=True)
         sys.exit(0)
 
     signal.signal(signal.SIGTERM, end)

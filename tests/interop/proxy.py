@@ -3,7 +3,8 @@
 whose tokens and cookies the next request must carry, and with 10,000 users from a CSV file, each
 used once. It runs on af_packet with one worker per port and with two, and on af_xdp, in the
 presence of broadcasts. The counts of haproxy, the Python server and both of Squall's sides agree. A
-login that extracts the wrong value from an answer fails the run.
+login that extracts the wrong value from an answer fails the run. haproxy also reads the headers of
+the PROXY protocol that Squall's clients send, and sends its own to Squall's servers.
 
 Needs root and haproxy; $SQUALL is target/debug/squall unless set.
 """
@@ -56,6 +57,16 @@ frontend users
   log global
   log-format "%ST %[capture.req.hdr(0)]"
   default_backend ours
+frontend proxied
+  bind {vip}:82 accept-proxy
+  log global
+  log-format "%ST %ci"
+  use_backend with-v1 if {{ path /v1 }}
+  default_backend with-v2
+backend with-v1
+  server one 48.0.0.1:81 send-proxy
+backend with-v2
+  server one 48.0.0.1:81 send-proxy-v2 proxy-v2-options crc32c,unique-id,authority
 backend ours
   balance roundrobin
   server one 48.0.0.1:80
@@ -129,6 +140,44 @@ Content-Length: ${{content_length}}\\r\\n\\r\\n\
 page = '''
 GET /of/${{data:user}} HTTP/1.1\\r\\nHost: ${{server}}\\r\\n\
 Authorization: Bearer ${{value:token}}\\r\\n${{cookies}}\\r\\n'''
+"""
+WITH_HEADERS = """
+[[template]]
+name    = "v1"
+play    = "clients"
+clients = "inside"
+servers = "{vip}"
+app     = "http"
+cps     = 100
+limit   = 20
+options = {{ url = "http://{vip}:82/v1", check = "status 200" }}
+proxy_protocol = {{ version = "v1", sources = "203.0.113.10-203.0.113.29" }}
+
+[[template]]
+name    = "v2"
+play    = "clients"
+clients = "inside"
+servers = "{vip}"
+app     = "http"
+cps     = 100
+limit   = 20
+options = {{ url = "http://{vip}:82/v2", check = "status 200" }}
+
+[template.proxy_protocol]
+sources   = "203.0.113.30-203.0.113.49"
+alpn      = "http/1.1"
+authority = "www.example.net"
+unique_id = true
+checksum  = true
+
+[[template]]
+name    = "backends"
+play    = "servers"
+servers = "48.0.0.1"
+listen  = 81
+app     = "http"
+options = {{ body = 1000 }}
+proxy_protocol = "v2"
 """
 CLIENTS_FAILED = "web.failed > 0 or users.failed > 0 or login.failed > 0"
 # Reasons for an invalid run that a busy machine can cause. They do not affect the counts.
@@ -392,6 +441,27 @@ def once_each(what, haproxy):
     same(f"{what}: users", sorted(logged), [f"200 {user(i)}" for i in range(USERS)])
 
 
+def with_headers(folder, haproxy):
+    """Check that haproxy takes the addresses of clients from the headers of Squall's clients, and
+    that Squall's servers take haproxy's headers, of both versions.
+    """
+    profile = folder / "headers.toml"
+    profile.write_text((PORTS + WITH_HEADERS).format(kind="af_packet", vip=VIP))
+    haproxy.begin()
+    report, _ = squall(folder, "run", profile, "--fail-if", "v1.failed > 0 or v2.failed > 0")
+    remote = haproxy.counts()
+    by_name = {one["name"]: one for one in report["flows"]["templates"]}
+    for name in ["v1", "v2"]:
+        done(f"headers, {name}", by_name[name]["client"], 20, 20)
+        found = int(remote[f"with-{name}", "BACKEND"]["hrsp_2xx"])
+        same(f"headers, {name}: haproxy says", found, 20)
+    done("headers, backends", by_name["backends"]["server"], 40, 40)
+    wait("haproxy logs the requests", lambda: len(haproxy.lines()) >= 40, 10)
+    expected = [f"200 203.0.113.{last}" for last in range(10, 50)]
+    same("headers: addresses that haproxy says", sorted(haproxy.lines()), expected)
+    print("ok: headers of the PROXY protocol to and from haproxy")
+
+
 def wrong_values(folder):
     """Check that a missing value, or one that is not a token, fails the flows, and these the
     run."""
@@ -471,6 +541,7 @@ def main():
                 proxied(folder, haproxy, "af_packet")
                 proxied(folder, haproxy, "af_packet", "--cores", "4")
                 proxied(folder, haproxy, "af_xdp")
+                with_headers(folder, haproxy)
             wrong_values(folder)
         except Failed as failed:
             sys.exit(f"FAILED: {failed}")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Routers of squall against real ones over a veth pair: BIRD for every protocol, GoBGP for BGP. The
-routes that the peer has are those of the profile, the report has the routes of the peer, and tshark
+"""Routers of squall against real ones over a veth pair: BIRD for every protocol, GoBGP and ExaBGP for
+BGP. The routes that the peer has are those of the profile, the report has the routes of the peer, and tshark
 finds nothing malformed. With --full also convergence, and a million routes.
 
-Needs root and ip; parts need bird (at both ends), gobgpd, tcpdump and tshark; $SQUALL is
+Needs root and ip; parts need bird (at both ends), gobgpd, exabgp, tcpdump and tshark; $SQUALL is
 target/debug/squall unless set.
 """
 
@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 
+import exabgp
 from flows import LOCAL, REMOTE, SQUALL, V4, V6, inside, network, wait
 from host_services import unpacked
 from hosts import captured, server
@@ -135,10 +136,15 @@ def birdc(control, bird, environment, *command):
     return run(client, "-s", control, *command, env={**os.environ, **environment}).stdout
 
 
+def control_of(process):
+    """The control socket of the BIRD of a run's only router."""
+    return pathlib.Path(tempfile.gettempdir(), f"squall-router-{process.pid}-0", "control")
+
+
 def wait_for_imports(process, bird, environment, routes):
     """Wait until the BIRD of the run's router has a route by each protocol, and Squall has asked it
     for their numbers. The report then shows whether it has."""
-    control = pathlib.Path(tempfile.gettempdir(), f"squall-router-{process.pid}-0", "control")
+    control = control_of(process)
     show = ("show", "route", "protocol")
 
     def learnt():
@@ -210,20 +216,57 @@ def gobgp(folder, gobgpd, environment, bird, bird_environment):
     argv = [gobgpd, "-f", config, "--log-plain", "-l", "info"]
     log = folder / "gobgp.log"
     with server(argv, log, lambda: "Add a peer" in log.read_text(), env=environment):
-        run(
-            *inside(REMOTE, client, "global", "rib", "add", PEERS),
-            env={**os.environ, **environment},
-        )
+        for route in (PEERS, exabgp.WITHDRAWN):
+            ask("global", "rib", "add", route)
         text = BGP.format(routes="198.51.100.0/25 x 2")
         with running(folder, text, bird_environment) as (process, routers):
             wait(
                 "GoBGP has the routes",
-                lambda: process.poll() is not None or rib() == {*ROUTES, PEERS},
+                lambda: process.poll() is not None or rib() == {*ROUTES, PEERS, exabgp.WITHDRAWN},
             )
+            control = control_of(process)
+
+            def imported():
+                show = ("show", "route", "protocol", "bgp1")
+                text = birdc(control, bird, bird_environment, *show)
+                return {route for route in (PEERS, exabgp.WITHDRAWN) if route in text}
+
+            wait("the router has the routes", lambda: imported() == {PEERS, exabgp.WITHDRAWN})
+            ask("global", "rib", "del", exabgp.WITHDRAWN)
+            wait("the router has the withdrawal", lambda: imported() == {PEERS})
             wait_for_imports(process, bird, bird_environment, {"bgp1": PEERS})
     [router] = routers
     [bgp] = router["protocols"]
     same("BGP", (bgp["state"], bgp["imported"], bgp["exported"]), ("Established", 1, 2))
+
+
+def with_exabgp(folder, bird, environment):
+    """ExaBGP has the routes of the profile, and the report has those of ExaBGP."""
+    text = BGP.format(routes="198.51.100.0/25 x 2")
+    with (
+        running(folder, text, environment) as (process, routers),
+        exabgp.device(folder, ROUTER, (65002, 65001)) as device,
+    ):
+        wait("ExaBGP has the routes", lambda: set(device.routes()) == set(ROUTES))
+        wait_for_imports(process, bird, environment, {"bgp1": exabgp.WITHDRAWN})
+        device.withdraw()
+        control = control_of(process)
+
+        def learnt():
+            text = birdc(control, bird, environment, "show", "route", "protocol", "bgp1")
+            return exabgp.KEPT in text and exabgp.WITHDRAWN not in text
+
+        wait("the router has the withdrawal", learnt)
+        for attributes in device.routes().values():
+            same("attributes", (attributes["origin"], attributes["as-path"]), ("igp", [65001]))
+        # Squall asks BIRD once a second.
+        time.sleep(2)
+        # Before ExaBGP ends.
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+    [router] = routers
+    [bgp] = router["protocols"]
+    same("BGP", (bgp["imported"], bgp["exported"]), (1, 2))
 
 
 def a_daemon_that_dies_is_reported(folder, environment):
@@ -431,6 +474,10 @@ def main():
                 print("SKIPPED: gobgpd is not installed (scripts/setup system)")
             else:
                 gobgp(folder, go, go_environment, bird, environment)
+            if exabgp.program() is None:
+                print("SKIPPED: exabgp is not installed (scripts/setup system)")
+            else:
+                with_exabgp(folder, bird, environment)
             a_daemon_that_dies_is_reported(folder, environment)
             nothing_is_left_of_a_killed_run(folder, environment)
             if "--full" in sys.argv[1:]:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Hosts of squall with sessions of PPPoE and with LACP over a veth pair: an access concentrator made
-with Scapy (pppoe_server.py) has the sessions of the report, two ports of squall form an aggregate, and
-tshark finds nothing malformed and the same states.
+with Scapy (pppoe_server.py) has the sessions and memberships of the report, two ports of squall form
+an aggregate, and tshark finds nothing malformed and the same states.
 
 Needs root, ip, tcpdump, tshark and scapy; $SQUALL is target/debug/squall unless set.
 """
@@ -56,6 +56,7 @@ def pppoe(folder, method):
         ppp_echo = "200 ms"
         ping = "gateway"
         ping_rate = 10
+        join = "239.9.0.1-239.9.0.3"
         release = true
 
         [[host]]
@@ -82,12 +83,19 @@ def pppoe(folder, method):
     sessions = good["pppoe"]
     same("ends", (sessions["ended"], counts["padt"]), ({"closed": HOSTS}, HOSTS + 1))
     same("sessions that are left", seen["open"], [])
+    groups = [f"239.9.0.{number}" for number in (1, 2, 3)]
+    hosts = sorted({host for host, _ in seen["joined"]})
+    same("hosts with memberships", len(hosts), HOSTS)
+    members = [[host, group] for host in hosts for group in groups]
+    same("memberships", (seen["joined"], seen["members"]), (members, []))
+    joined = good["multicast"]["joined"], good["multicast"]["left"]
+    same("memberships of the report", joined, (len(members), len(members)))
     same("name servers", sessions["name_servers"], ["10.78.0.53", "10.78.0.54"])
     replies = sessions["received"].get("echo_reply", 0)
     if not 0 < replies <= counts["echo"]:
         raise Failed(f"{replies} replies of {counts['echo']} to echo requests of LCP")
     same("ignored", sessions["ignored"], {})
-    for name in ["wrong_cookie", "wrong_session", "wrong_source"]:
+    for name in ["wrong_cookie", "wrong_session", "wrong_source", "wrong_report"]:
         same(name, counts.get(name, 0), 0)
 
 

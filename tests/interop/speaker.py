@@ -202,6 +202,8 @@ def with_gobgp(folder, program, environment):
         attributes = {attribute["type"]: attribute for attribute in path["attrs"]}
         same("MED", attributes[4]["metric"], 7)
         same("AS_PATH", attributes[2]["as_paths"][0]["asns"], [65001, 65001, 4200000001])
+        ask("global", "rib", "del", PEERS6, "-a", "ipv6")
+        wait("the speaker has the withdrawal", lambda: speaker.learnt() == (1, 0))
 
 
 def a_million_routes(folder, program, environment):

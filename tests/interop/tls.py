@@ -2,7 +2,8 @@
 """TLS of squall flows against OpenSSL: Squall's clients with nginx, curl and openssl s_client with
 Squall's servers, over a veth pair that loses frames; certificates, names, protocols, tickets,
 versions, ciphers and groups, and the counts of failed handshakes. tshark reads the requests in a
-capture, with the secrets that Squall has written.
+capture, with the secrets that Squall has written. nginx and curl also use HTTP/2, and headers of
+the PROXY protocol, with TLS and without.
 
 Needs root, nginx, curl, openssl, tcpdump and tshark; $SQUALL is target/debug/squall unless set.
 """
@@ -16,13 +17,27 @@ import subprocess
 import sys
 import tempfile
 
-from flows import LOCAL, REMOTE, V4, Nginx, Served, counted, flows, hash_of_body, inside, network
+from flows import (
+    LOCAL,
+    REMOTE,
+    V4,
+    V6,
+    Nginx,
+    Served,
+    counted,
+    flows,
+    hash_of_body,
+    inside,
+    network,
+)
 from hosts import captured
 from tools import Failed, run, same
 
 LOSSY = "af_packet:va,drop=0.01,reorder=0.01,seed=3"
 PAGE = 32 * 1024
 BODY = 4 << 20
+# The pattern of which Squall's servers send a body.
+FILLER = b"squall serves octets\n"
 
 HTTPS = """
   log_format tls '$request_uri $status $body_bytes_sent $ssl_protocol $ssl_session_reused $ssl_server_name $ssl_alpn_protocol';
@@ -31,6 +46,13 @@ HTTPS = """
   server {{ listen 444 ssl; root {folder}/www; access_log {folder}/tls.log tls; ssl_protocols TLSv1.3; keepalive_timeout 0;
     ssl_certificate {folder}/server.pem; ssl_certificate_key {folder}/server.key;
     ssl_client_certificate {folder}/ca.pem; ssl_verify_client on; }}
+  log_format h2 '$request_uri $status $body_bytes_sent $server_protocol $http_x_stream';
+  server {{ listen 446 ssl http2; listen 82 http2; root {folder}/www; access_log {folder}/tls.log h2; ssl_protocols TLSv1.3;
+    ssl_certificate {folder}/server.pem; ssl_certificate_key {folder}/server.key; }}
+  log_format proxied '$request_uri $status $proxy_protocol_addr $proxy_protocol_server_addr';
+  server {{ listen 81 proxy_protocol; listen [::]:81 proxy_protocol; listen 445 ssl proxy_protocol; root {folder}/www;
+    access_log {folder}/tls.log proxied; ssl_protocols TLSv1.3;
+    ssl_certificate {folder}/server.pem; ssl_certificate_key {folder}/server.key; }}
 """
 
 
@@ -85,10 +107,12 @@ def tls(*options):
 
 
 def squall_clients(folder):
-    def get(count, *argv, users=5, url=f"https://{V4}/page", port="af_packet:va"):
+    v4 = "10.77.1.1-10.77.1.50"
+
+    def get(count, *argv, users=5, url=f"https://{V4}/page", port="af_packet:va", clients=v4):
         log = folder / "tls.log"
         log.write_text("")
-        common = ["--url", url, "--port", port, "--clients", "10.77.1.1-10.77.1.50", "-d", "30s"]
+        common = ["--url", url, "--port", port, "--clients", clients, "-d", "30s"]
         report = flows(folder, "http", "--users", users, "--flows", count, *common, *argv)
         return report["flows"]["total"]["client"], report, log.read_text().splitlines()
 
@@ -123,6 +147,44 @@ def squall_clients(folder):
     same(f"{what}: nginx says", log, [f"/page 200 {PAGE} TLSv1.3 . - -"] * 50)
     role, _, _ = get(5, url=f"https://{V4}:444/page")
     same(f"{what}: without it", role["http"], {"4xx": 5})
+
+    for version, server, url, clients, source in [
+        ("v1", V4, f"http://{V4}:81/page", v4, "203.0.113.7"),
+        ("v2", V4, f"https://{V4}:445/page", v4, "203.0.113.7"),
+        ("v1", V6, f"http://[{V6}]:81/page", "fd77::1:1-fd77::1:50", "2001:db8::7"),
+        ("v2", V6, f"http://[{V6}]:81/page", "fd77::1:1-fd77::1:50", "2001:db8::7"),
+    ]:
+        what = f"PROXY {version}, {url}"
+        options = ["--proxy-protocol", version, "--proxy-option", f"sources={source}"]
+        role, report, log = get(20, *options, url=url, clients=clients, port=LOSSY)
+        counted(what, report, "client", 20, 20)
+        same(f"{what}: nginx says", log, [f"/page 200 {source} {server}"] * 20)
+
+    options = ["--http2", "--streams", "4", "--requests", "8", "--check", f"length {PAGE}"]
+    options += ["--header", "X-Stream: ${random:hex:4}"]
+    for url in [f"https://{V4}:446/page", f"http://{V4}:82/page"]:
+        what, capture, keys = f"HTTP/2, {url}", folder / "h2.pcap", folder / "h2.keys"
+        role, report, log = get(20, *options, url=url, port=LOSSY)
+        counted(what, report, "client", 20, 160)
+        same(f"{what}: nginx counts", len(log), 160)
+        found = {line.rsplit(" ", 1)[0] for line in log}
+        same(f"{what}: nginx says", found, {f"/page 200 {PAGE} HTTP/2.0"})
+        same(f"{what}: header fields", len({line.split()[-1] for line in log}) > 100, True)
+        found = role["http2"]
+        figures = (found["connections"], found["streams"], found["heads_received"])
+        same(f"{what}: figures", figures, (20, 160, 160))
+        same(f"{what}: violations", (found["violations"], found["resets_received"]), ({}, {}))
+        small = found["compressed_octets_sent"] * 2 < found["head_octets_sent"]
+        same(f"{what}: compressed to less than a half", small, True)
+        with captured(capture, "tcp port 446 or tcp port 82"):
+            secrets = ["--key-log", keys] if url.startswith("https") else []
+            get(2, *options, *secrets, url=url)
+        read = ["tshark", "-r", capture, "-d", "tcp.port==82,http2"]
+        read += ["-o", f"tls.keylog_file:{keys}"]
+        paths = run(*read, "-Y", "http2", "-T", "fields", "-e", "http2.headers.path").stdout
+        same(f"{what}: requests that tshark reads", paths.count("/page"), 16)
+        wrong = '_ws.malformed or (http2 and _ws.expert.severity == "Error")'
+        same(f"{what}: malformed frames", run(*read, "-Y", wrong).stdout, "")
 
     what = "TLS 1.2"
     role, report, log = get(5, *tls("versions=1.2", *verified))
@@ -199,7 +261,7 @@ def squall_clients(folder):
 
 
 def squall_servers(folder):
-    expected = hash_of_body(BODY, b"squall serves octets\n")
+    expected = hash_of_body(BODY, FILLER)
     own = tls(
         f"certificate={folder}/server.pem",
         f"key={folder}/server.key",
@@ -287,6 +349,52 @@ def squall_servers(folder):
     )
     same("others", role["protocol_errors"], {"tls_incompatible": 1, "tls_broken": 1})
     same("flows left", role["active"], 0)
+
+    sent = folder / "sent"
+    sent.write_bytes(os.urandom(300_000))
+    # Three streams at a time over a connection; without TLS one, because curl 7.88 cannot use such a
+    # connection again (nor with nginx).
+    for scheme, options, client, streams in [
+        ("https", ["--tls"], ["-k", "--http2", "-Z"], 3),
+        ("http", [], ["--http2-prior-knowledge"], 1),
+    ]:
+        with Served(folder, LOSSY, "--http2", "--body", BODY, *options) as served:
+            url = f"{scheme}://{served.v4}/"
+            copies = [folder / f"copy{i}" for i in range(streams)]
+            several = [word for copy in copies for word in ("-o", copy, url)]
+            curl = ["curl", "-sS", "--max-time", "60", "-w", "%{http_version} ", *client]
+            done = run(*inside(REMOTE, *curl, *several))
+            same(f"HTTP/2, {scheme}: curl", done.stdout, "2 " * streams)
+            for copy in copies:
+                hash_of_copy = hashlib.sha256(copy.read_bytes()).hexdigest()
+                same(f"HTTP/2, {scheme}: SHA-256", hash_of_copy, hash_of_body(BODY, FILLER))
+            posted = ["--data-binary", f"@{sent}", "-o", copies[0], url]
+            done = run(*inside(REMOTE, *curl, *posted))
+            same(f"HTTP/2, {scheme}: POST", done.stdout, "2 ")
+        what = f"HTTP/2, {scheme}"
+        role = served.report["flows"]["total"]["server"]
+        same(
+            f"{what}: answers", (role["http"], role["protocol_errors"]), ({"2xx": streams + 1}, {})
+        )
+        same(f"{what}: streams", role["http2"]["streams"], streams + 1)
+        same(f"{what}: all are over", (role["active"], role["failed"]), (0, {}))
+        same(f"{what}: violations", role["http2"]["violations"], {})
+        same(f"{what}: received", role["received_octets"] > 300_000, True)
+
+    header = ["--tls", "--proxy-protocol", "v1"]
+    with Served(folder, LOSSY, "--body", "100", *header) as served:
+        for option, expected in [(["--haproxy-protocol"], "200"), ([], "000")]:
+            argv = ["-sSk", "--max-time", "10", "-o", folder / "copy", "-w", "%{http_code}"]
+            done = subprocess.run(
+                inside(REMOTE, "curl", *argv, *option, f"https://{served.v4}/"),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            same(f"PROXY: curl {option}", done.stdout, expected)
+    role = served.report["flows"]["total"]["server"]
+    found = (role["established"], role["http"], role["protocol_errors"])
+    same("PROXY: curl", found, (1, {"2xx": 1}, {"proxy_missing": 1}))
     print("ok: our servers, curl and openssl")
 
 

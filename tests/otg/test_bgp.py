@@ -382,7 +382,7 @@ def test_unsupported_parts_and_orders_before_the_start_are_refused(otg):
     assert bgp.metrics()["bgp1"].session_state == "down"
     assert not bgp.prefixes("bgp1")
     for call in (lambda: bgp.routes("withdraw"), lambda: bgp.peers("down", "bgp1")):
-        assert "BGP is not started" in "".join(refused(call).errors)
+        assert "protocols are not started" in "".join(refused(call).errors)
     assert 'BGP session "x"' in "".join(refused(lambda: bgp.peers("down", "x")).errors)
     action = otg.api.control_action()
     action.protocol.bgp.initiate_graceful_restart.peer_names = ["bgp1"]

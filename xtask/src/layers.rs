@@ -115,6 +115,7 @@ const TABLE: &[Row] = &[
             "squall-profile",
             "squall-rules",
             "squall-tls",
+            "squall-http",
         ],
         may_use: &[],
         rows_below: 1,

@@ -232,7 +232,7 @@ fn without_port(host: &[u8], secure: Option<bool>) -> &[u8] {
 }
 
 /// The end of a head, which is after its first empty line; lines end in CRLF or LF.
-fn head_end(octets: &[u8]) -> Option<usize> {
+pub fn head_end(octets: &[u8]) -> Option<usize> {
     memchr::memchr_iter(b'\n', octets).find_map(|at| match &octets[at + 1..] {
         [b'\n', ..] => Some(at + 2),
         [b'\r', b'\n', ..] => Some(at + 3),

@@ -14,11 +14,16 @@ use crate::{
     calls::{Calls, RequestState},
     code::{Code, NO_TAKE, Op, TakeOf, Traits, compile},
     http::{Found, Kind, Parser},
-    message::Sending,
+    http2::{self, Http2, Http2Counts, STREAMS},
+    message::{Ready, Sending},
     model::TakeForm,
+    proxy::{self, ProxyProtocol},
     requests,
     tls::{Layer, SESSION, Tls},
+    websocket::{Connections, FRAMED, KEPT},
 };
+
+mod websocket;
 
 /// A program in an [`Apps`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,6 +48,22 @@ pub struct State {
     sent: u32,
     /// The operation, 22 bits; number of sent messages that are not acknowledged, 4 bits; flags.
     at: u32,
+}
+
+impl State {
+    /// The flow's number.
+    pub(crate) fn number(&self) -> u32 {
+        self.flow
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.at & (STARTED | PIECES) == FAILED
+    }
+
+    /// Whether messages of a started program are not acknowledged.
+    pub(crate) fn has_pieces(&self) -> bool {
+        self.at & STARTED != 0 && self.at & PIECES != 0
+    }
 }
 
 const AT: u32 = (1 << 22) - 1;
@@ -89,8 +110,13 @@ pub struct Apps<O = ()> {
     stash: HashMap<FlowId, Vec<u8>>,
     spare: Vec<Vec<u8>>,
     calls: Calls,
+    websockets: Connections,
+    /// Headers of the PROXY protocol; `None` if no program has them.
+    proxy: Option<Box<proxy::Layer>>,
     /// TLS sessions; `None` if no program has TLS.
     pub(crate) secure: Option<Box<Layer>>,
+    /// Connections of HTTP/2; `None` if no program is over HTTP/2.
+    http2: Option<Box<http2::Layer>>,
     /// Number of flows from peers that no listener includes.
     unknown_peers: u64,
     /// Number of flows in a delay, which continue on their own, and of UDP flows that only wait for
@@ -137,6 +163,8 @@ pub trait FlowSocket {
     /// Whether a TLS session lies in between, in which case the two handshakes are reported
     /// separately.
     const SECURED: bool = false;
+    /// Whether it is a stream of a flow, whose start and end are not those of the flow.
+    const PART: bool = false;
 
     /// Real time, for measurements.
     fn now(&self) -> Nanos;
@@ -155,6 +183,10 @@ pub trait FlowSocket {
     fn unacknowledged(&self) -> u32;
     /// The part of them that was never sent.
     fn unsent(&self) -> u32;
+    /// Sent octets whose content may still be asked for.
+    fn unwritten(&self) -> u32 {
+        self.unacknowledged()
+    }
     /// Stops advancing the window: the peer stops once it has filled it.
     fn pause(&mut self);
     /// Ends [`pause`](Self::pause).
@@ -174,7 +206,10 @@ impl<O: Observer> Apps<O> {
             stash: HashMap::new(),
             spare: vec![],
             calls: Calls::default(),
+            websockets: Connections::default(),
+            proxy: None,
             secure: None,
+            http2: None,
             unknown_peers: 0,
             delaying: 0,
             lingering: 0,
@@ -187,7 +222,9 @@ impl<O: Observer> Apps<O> {
         Apps {
             code: self.code.clone(),
             listeners: self.listeners.clone(),
+            proxy: self.proxy.clone(),
             secure: self.secure.clone(),
+            http2: self.http2.clone(),
             ..Apps::new(self.seed, observer)
         }
     }
@@ -211,6 +248,41 @@ impl<O: Observer> Apps<O> {
     pub fn secure(&mut self, program: ProgramId, tls: &Tls) {
         assert!(self.transport(program) == Transport::Tcp, "TLS is over TCP");
         self.secure.get_or_insert_default().add(program, tls);
+    }
+
+    /// Puts headers of the PROXY protocol in front of this program's flows: clients send one,
+    /// servers require one.
+    ///
+    /// # Panics
+    /// If the program is over UDP.
+    pub fn proxy(&mut self, program: ProgramId, settings: &Arc<ProxyProtocol>) {
+        let tcp = self.transport(program) == Transport::Tcp;
+        assert!(tcp, "the PROXY protocol is over TCP");
+        self.proxy.get_or_insert_default().add(program, settings);
+    }
+
+    /// Runs this program over streams of HTTP/2, several times in each flow: inside of TLS if
+    /// [`secure`](Self::secure) was called before, and otherwise by prior knowledge.
+    ///
+    /// # Panics
+    /// If the program is over UDP, or a setting is out of its range.
+    pub fn over_http2(&mut self, program: ProgramId, settings: &Http2) {
+        assert!(self.transport(program) == Transport::Tcp, "HTTP/2 is over TCP");
+        let role = self.role(program);
+        let secure = self.secure.as_ref().is_some_and(|layer| layer.has(program));
+        let code = self.code.clone();
+        let messages = code.pieces_of(program.0).filter_map(|piece| {
+            let of = code.pieces[piece as usize];
+            let message: &Ready = &code.messages[of.message as usize];
+            Some((piece, message)).filter(|_| of.from == 0)
+        });
+        self.http2.get_or_insert_default().add(program, role, secure, settings, messages);
+    }
+
+    /// Counts over all connections of a program; `None` if it is not over HTTP/2.
+    #[must_use]
+    pub fn http2_counts(&self, program: ProgramId) -> Option<Http2Counts> {
+        self.http2.as_ref()?.counts(program)
     }
 
     /// Serves flows to these addresses and ports with this program. If several listeners match, the
@@ -277,7 +349,9 @@ impl<O: Observer> Apps<O> {
     /// makes none, or the number depends on chance or on the peer.
     #[must_use]
     pub fn requests(&self, program: ProgramId) -> Option<u64> {
-        self.code.programs[usize::from(program.0)].traits.requests
+        let requests = self.code.programs[usize::from(program.0)].traits.requests?;
+        let lanes = self.http2.as_ref().and_then(|layer| layer.lanes(program)).unwrap_or(1);
+        Some(requests.saturating_mul(lanes.into()))
     }
 
     #[must_use]
@@ -307,7 +381,10 @@ impl<O: Observer> Apps<O> {
             + self.kept.values().map(Kept::memory).sum::<usize>()
             + stashed
             + self.calls.memory()
+            + self.websockets.memory()
+            + self.proxy.as_ref().map_or(0, |layer| layer.memory())
             + self.secure.as_ref().map_or(0, |layer| layer.memory())
+            + self.http2.as_ref().map_or(0, |layer| layer.memory())
     }
 
     /// Number of flows with state outside of their record; 0 if no flow is left.
@@ -317,12 +394,33 @@ impl<O: Observer> Apps<O> {
             + self.stash.len()
             + self.kept.len()
             + self.calls.len()
+            + self.websockets.len()
+            + self.proxy.as_ref().map_or(0, |layer| layer.len())
             + self.secure.as_ref().map_or(0, |layer| layer.len())
+            + self.http2.as_ref().map_or(0, |layer| layer.len())
     }
 
     /// See [`Application::event`].
     #[inline]
     pub fn on_event(&mut self, socket: &mut impl FlowSocket, event: Event<'_>) {
+        if let Some(layer) = &self.proxy
+            && layer.has(self.program(socket.state()))
+        {
+            return self.on_proxy_event(socket, event);
+        }
+        self.after_proxy(socket, event);
+    }
+
+    #[inline(never)]
+    fn on_proxy_event(&mut self, socket: &mut impl FlowSocket, event: Event<'_>) {
+        let Some(mut layer) = self.proxy.take() else { return };
+        layer.event(self, socket, event);
+        self.proxy = Some(layer);
+    }
+
+    /// Handles an event of the stream after the header of the PROXY protocol.
+    #[inline]
+    pub(crate) fn after_proxy(&mut self, socket: &mut impl FlowSocket, event: Event<'_>) {
         if let Some(layer) = &self.secure
             && layer.has(self.program(socket.state()))
         {
@@ -338,10 +436,31 @@ impl<O: Observer> Apps<O> {
         self.secure = Some(layer);
     }
 
-    /// Handles an event of the program's own stream.
+    /// Handles an event of the stream inside of TLS, or of the flow without TLS.
     #[inline]
     pub(crate) fn run_event(&mut self, socket: &mut impl FlowSocket, event: Event<'_>) {
+        if let Some(layer) = &self.http2
+            && layer.has(self.program(socket.state()))
+        {
+            return self.on_http2_event(socket, event);
+        }
+        self.run_program(socket, event);
+    }
+
+    #[inline(never)]
+    fn on_http2_event(&mut self, socket: &mut impl FlowSocket, event: Event<'_>) {
+        let Some(mut layer) = self.http2.take() else { return };
+        layer.event(self, socket, event);
+        self.http2 = Some(layer);
+    }
+
+    /// Handles an event of the program's own stream.
+    #[inline]
+    pub(crate) fn run_program(&mut self, socket: &mut impl FlowSocket, event: Event<'_>) {
         if let Event::Acknowledged { all, .. } = event {
+            if all && !self.websockets.is_empty() {
+                self.websocket_acknowledged(socket);
+            }
             // Most of these events only change the number of unacknowledged messages.
             let state = socket.state();
             if state.at & (WAITING | STARTED) == STARTED {
@@ -357,8 +476,7 @@ impl<O: Observer> Apps<O> {
         *socket.state() = state;
     }
 
-    /// Called when TCP is established; the program waits for its TLS session.
-    #[cfg_attr(not(feature = "tls"), expect(dead_code))]
+    /// Called when TCP is established; the program waits for a layer between it and the flow.
     pub(crate) fn report_established(&mut self, state: &State, now: Nanos) {
         let program = self.program(state);
         let client = self.role(program) == Role::Client;
@@ -387,6 +505,94 @@ impl<O: Observer> Apps<O> {
         *socket.state() = state;
     }
 
+    /// Whether the program is over HTTP/2, so that TLS has to agree on it.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code))]
+    pub(crate) fn is_over_http2(&self, program: ProgramId) -> bool {
+        self.http2.as_ref().is_some_and(|layer| layer.has(program))
+    }
+
+    /// Records the begin of a flow whose streams run the program; `report`: whether that was not
+    /// reported before.
+    pub(crate) fn begin_flow(&mut self, socket: &mut impl FlowSocket, report: bool) {
+        self.calls.started(socket.id());
+        if report {
+            let state = *socket.state();
+            self.report_established(&state, socket.now());
+        }
+    }
+
+    /// Ends a flow, or one of its streams, as failed; `None`: the error was reported before, and the
+    /// caller closes the flow.
+    #[cold]
+    pub(crate) fn fail_flow(&mut self, socket: &mut impl FlowSocket, error: Option<ProtocolError>) {
+        let mut state = *socket.state();
+        let program = self.program(&state);
+        let traits = self.code.programs[usize::from(program.0)].traits;
+        let mut flow = Running { apps: self, state: &mut state, socket, program, traits };
+        if flow.has_failed() || flow.has_finished() {
+            return;
+        }
+        match error {
+            Some(error) => flow.end_by(error, true),
+            None => flow.fall(),
+        }
+        *socket.state() = state;
+    }
+
+    /// Reports the end of a flow whose streams have all run the program to its end.
+    pub(crate) fn finish_flow(&mut self, socket: &mut impl FlowSocket) {
+        let mut state = *socket.state();
+        let program = self.program(&state);
+        let traits = self.code.programs[usize::from(program.0)].traits;
+        Running { apps: self, state: &mut state, socket, program, traits }.finished();
+        *socket.state() = state;
+    }
+
+    /// Reports that a flow with streams has ended; `idle`: it had none open.
+    pub(crate) fn flow_gone(&mut self, socket: &mut impl FlowSocket, reason: Reason, idle: bool) {
+        let state = *socket.state();
+        let program = self.program(&state);
+        let finished = self.has_finished(&state);
+        // The peer's reset lost no data: everything is acknowledged.
+        let complete = reason == Reason::Reset
+            && socket.unacknowledged() == 0
+            && (finished || idle && !state.has_failed());
+        let (reason, finished) = if complete { (Reason::Closed, true) } else { (reason, finished) };
+        self.calls.gone(socket.id());
+        self.observer.gone(program, reason, finished);
+    }
+
+    pub(crate) fn has_finished(&self, state: &State) -> bool {
+        state.at & WAITING != 0 && self.code.ops[(state.at & AT) as usize] == Op::Finish
+    }
+
+    /// The state of run `number` of a flow's program, of `all` runs: each has its own records and
+    /// random values.
+    pub(crate) fn lane(&self, flow: &State, number: u32, all: u32) -> State {
+        State { flow: flow.flow.wrapping_mul(all).wrapping_add(number), ..*flow }
+    }
+
+    /// The state of a run of a server's program for a stream.
+    pub(crate) fn stream(&self, program: ProgramId, number: u32, now: Nanos) -> State {
+        let start = self.code.programs[usize::from(program.0)].traits.start;
+        State { flow: number, began: ticks(now), at: start, ..State::default() }
+    }
+
+    /// Ends a flow whose peer sent no correct header of the PROXY protocol.
+    #[cold]
+    pub(crate) fn proxy_failed(&mut self, socket: &mut impl FlowSocket, error: ProtocolError) {
+        let mut state = *socket.state();
+        let program = self.program(&state);
+        let traits = self.code.programs[usize::from(program.0)].traits;
+        Running { apps: self, state: &mut state, socket, program, traits }.fail(error);
+        *socket.state() = state;
+    }
+
+    /// The seed of the run and the flow's number, from which its octets are derived.
+    pub(crate) fn seeds(&self, state: &State) -> (u64, u32) {
+        (self.seed, state.flow)
+    }
+
     /// See [`Application::copy`].
     #[inline]
     pub fn write(&self, state: &State, tuple: &Tuple, piece: Piece, offset: u32, out: &mut [u8]) {
@@ -396,6 +602,20 @@ impl<O: Observer> Apps<O> {
                 .as_ref()
                 .expect("what a session sends is sent while there are sessions");
             return layer.copy(piece, offset, out);
+        }
+        if piece.message & STREAMS != 0 {
+            let layer = self.http2.as_ref().expect("frames are sent while there are connections");
+            return layer.copy(piece, offset, out);
+        }
+        if piece.message == proxy::HEADER {
+            let layer = self.proxy.as_ref().expect("a header is sent while there are headers");
+            return layer.copy(self.program(state), self.seeds(state), tuple, offset, out);
+        }
+        if piece.message & (FRAMED | KEPT) != 0 {
+            if piece.message & KEPT != 0 {
+                return self.websockets.copy(piece, offset, out);
+            }
+            return self.write_frames(state, tuple, piece, offset, out);
         }
         let code = &*self.code;
         let of = code.pieces[piece.message as usize];
@@ -610,6 +830,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                             | Op::HttpResponse { .. }
                             | Op::Extract { .. }
                             | Op::UnlessRedirect { .. }
+                            | Op::WsSend { .. }
+                            | Op::WsPing
                             | Op::Flush
                     )
                 {
@@ -634,6 +856,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                     if complete { (Reason::Closed, true) } else { (reason, finished) };
                 self.stop_waiting();
                 self.release();
+                if S::PART {
+                    return;
+                }
                 self.apps.calls.gone(self.socket.id());
                 let program = self.program;
                 self.apps.observer.gone(program, reason, finished);
@@ -646,7 +871,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             return;
         }
         self.state.at |= STARTED;
-        self.apps.calls.started(self.socket.id());
+        if !S::PART {
+            self.apps.calls.started(self.socket.id());
+        }
         let program = self.program;
         let (client, registers) = (self.traits.role == Role::Client, self.traits.registers);
         let setup = if client { self.since_began() } else { Nanos::ZERO };
@@ -660,7 +887,10 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 self.apps.kept.insert(self.state.register, Kept::new(slots.count.into()));
             }
         }
-        if !S::SECURED {
+        if self.traits.websocket {
+            self.apps.websockets.begin(self.socket.id());
+        }
+        if !S::SECURED && !S::PART {
             self.apps.observer.established(program, setup);
         }
     }
@@ -668,6 +898,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     /// Frees the flow's state outside of its record.
     fn release(&mut self) {
         self.release_row();
+        if self.traits.websocket {
+            self.apps.websockets.end(self.socket.id());
+        }
         if !self.apps.stash.is_empty()
             && let Some(octets) = self.apps.stash.remove(&self.socket.id())
         {
@@ -692,7 +925,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             self.start();
             self.run(&[]);
         }
-        self.apps.observer.received(program, octets.len() as u32);
+        if !S::PART {
+            self.apps.observer.received(program, octets.len() as u32);
+        }
         if self.state.at & (ASKED | ANSWERING) == ASKED {
             self.state.at |= ANSWERING;
             let took = self.since_began();
@@ -706,6 +941,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         }
         if self.traits.transport == Transport::Udp {
             return self.datagram(octets);
+        }
+        if self.traits.websocket {
+            return self.websocket_received(octets);
         }
         if self.traits.counts {
             self.state.have = self.state.have.saturating_add(octets.len() as u32);
@@ -770,6 +1008,11 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             | Op::WaitPeerClose
             | Op::HttpResponse { .. }
             | Op::HttpServe { .. }
+            | Op::WsOpen { .. }
+            | Op::WsAccept
+            | Op::WsRecv { .. }
+            | Op::WsEcho
+            | Op::WsClose { .. }
                 if self.allowed().is_some() =>
             {
                 self.fail(ProtocolError::NoAnswer);
@@ -943,6 +1186,13 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             Op::Extract { extract } => return self.extract(extract),
             Op::Check { check } => return self.check(check),
             Op::UnlessRedirect { redirect, to } => return self.unless_redirect(redirect, to),
+            Op::WsOpen { message } => return self.websocket_open(message),
+            Op::WsAccept => return self.websocket_accept(),
+            Op::WsSend { frame } => return self.websocket_send(frame),
+            Op::WsRecv { messages, answered } => return self.websocket_recv(messages, answered),
+            Op::WsEcho => return self.websocket_echo(),
+            Op::WsPing => return self.websocket_ping(),
+            Op::WsClose { code } => return self.websocket_close(code),
             Op::Finish => return self.finish(input),
         }
         Step::On
@@ -1017,7 +1267,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             self.state.began = ticks(self.socket.now());
         }
         let program = self.program;
-        self.apps.observer.sent(program, len);
+        if !S::PART {
+            self.apps.observer.sent(program, len);
+        }
         if self.traits.transport == Transport::Tcp {
             self.state.at += PIECE;
         }
@@ -1394,30 +1646,50 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         }
         self.jump_to_end();
         self.state.at |= WAITING;
-        let program = self.program;
-        self.apps.observer.finished(program);
+        if !S::PART {
+            let program = self.program;
+            self.apps.observer.finished(program);
+        }
     }
 
     /// Ends the flow: the peer deviated from the program.
     #[cold]
     fn fail(&mut self, error: ProtocolError) {
+        self.end_by(error, false);
+    }
+
+    /// Does so. `framed`: the flow has frames of HTTP/2, which keep their octets by themselves.
+    #[cold]
+    fn end_by(&mut self, error: ProtocolError, framed: bool) {
         let program = self.program;
         self.apps.observer.protocol_error(program, error);
+        self.fall();
+        let regular = matches!(
+            error,
+            ProtocolError::TooShort
+                | ProtocolError::ClosedEarly
+                | ProtocolError::StreamReset
+                | ProtocolError::Http2
+        ) || error.is_of_tls()
+            || self.traits.transport == Transport::Udp;
+        // A regular close would retransmit data made from values that are freed now.
+        let kept = framed || self.traits.answers.is_none() || self.socket.unacknowledged() == 0;
+        let regular = regular && kept;
+        // The refusal must arrive before the reset.
+        let refused = error == ProtocolError::BadHttp && self.traits.role == Role::Server
+            || error == ProtocolError::BadWebsocket;
+        if regular || refused { self.close() } else { self.socket.abort() }
+    }
+
+    /// Leaves the program without having finished it.
+    #[cold]
+    fn fall(&mut self) {
         self.stop_waiting();
         self.release_row();
         self.jump_to_end();
         self.state.at &= !(WAITING | STARTED);
         self.state.at |= FAILED;
         self.state.have = 0;
-        let regular = matches!(error, ProtocolError::TooShort | ProtocolError::ClosedEarly)
-            || error.is_of_tls()
-            || self.traits.transport == Transport::Udp;
-        // A regular close would retransmit data made from values that are freed now.
-        let regular =
-            regular && (self.traits.answers.is_none() || self.socket.unacknowledged() == 0);
-        // The refusal must arrive before the reset.
-        let refused = error == ProtocolError::BadHttp && self.traits.role == Role::Server;
-        if regular || refused { self.close() } else { self.socket.abort() }
     }
 
     /// Stores early octets until an instruction consumes them.
@@ -1438,7 +1710,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
 
     #[inline]
     fn has_failed(&self) -> bool {
-        self.state.at & (STARTED | PIECES) == FAILED
+        self.state.has_failed()
     }
 
     fn has_finished(&self) -> bool {

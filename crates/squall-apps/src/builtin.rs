@@ -6,8 +6,8 @@
 use squall_units::Nanos;
 
 use crate::{
-    Check, Compare, Condition, Data, Delay, Instruction, Mark, Message, MessageError, NumberForm,
-    Origin, Part, Program, ProgramBuilder, ProgramError, Take, TakeForm, Times, Value,
+    Check, Compare, Condition, Data, Delay, Instruction, Mark, Message, MessageError, MessageRef,
+    NumberForm, Origin, Part, Program, ProgramBuilder, ProgramError, Take, TakeForm, Times, Value,
 };
 
 /// The client and the server of an application.
@@ -415,6 +415,82 @@ pub fn exchange(
         .wait_peer_close()
         .build()?;
     Ok((client, server))
+}
+
+/// Settings of a client of WebSocket whose server returns each message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WebSocketClient {
+    /// The target of the request, which begins with `/`, and the value of its Host field (`None`:
+    /// the server's address).
+    pub path: String,
+    pub host: Option<String>,
+    /// Octets of a message, and the number of messages of a connection, at least 1 each.
+    pub size: u32,
+    pub messages: u32,
+    /// Time after each answer.
+    pub pause: Nanos,
+    /// Maximum octets of a frame; `None`: each message is one frame.
+    pub fragment: Option<u32>,
+    /// Whether messages are binary instead of texts.
+    pub binary: bool,
+    /// Whether a ping precedes each message.
+    pub ping: bool,
+}
+
+impl Default for WebSocketClient {
+    fn default() -> Self {
+        Self {
+            path: "/".into(),
+            host: None,
+            size: 100,
+            messages: 10,
+            pause: Nanos::ZERO,
+            fragment: None,
+            binary: false,
+            ping: false,
+        }
+    }
+}
+
+impl WebSocketClient {
+    /// # Errors
+    /// A path or a host that is not text, or a number that is out of range.
+    pub fn program(&self, name: &str) -> Result<Program, ProgramError> {
+        let error = |error: MessageError| ProgramError {
+            program: name.into(),
+            instruction: 1,
+            mistake: error.into(),
+        };
+        let target = Message::raw(self.path.as_bytes()).map_err(error)?;
+        let fields = self.host.as_ref().map(|host| format!("Host: {host}\r\n").into_bytes());
+        let fields = fields.as_deref().map(Message::raw).transpose().map_err(error)?;
+        let message = format!("${{random:alnum:{}}}", self.size).parse().map_err(error)?;
+        let send = Instruction::WsSend {
+            message: MessageRef::Given(message),
+            binary: self.binary,
+            fragment: self.fragment,
+        };
+        let client = Program::client(name).push(Instruction::Websocket { target, fields });
+        let client = client.repeat(self.messages, |mut of| {
+            if self.ping {
+                of = of.push(Instruction::WsPing);
+            }
+            of = of.push(send).push(Instruction::WsRecv { messages: 1, within: None });
+            match self.pause {
+                Nanos::ZERO => of,
+                pause => of.push(Instruction::Delay(Delay::Fixed(pause))),
+            }
+        });
+        client.push(Instruction::WsClose { code: 1000 }).build()
+    }
+}
+
+/// A server of WebSocket that returns each message, up to 1 MiB.
+///
+/// # Errors
+/// None: the program is right.
+pub fn websocket_server(name: &str) -> Result<Program, ProgramError> {
+    Program::server(name).push(Instruction::WsAccept).push(Instruction::WsEcho).build()
 }
 
 /// A page: three requests over one connection, with pauses of 0.5 s on average.

@@ -12,6 +12,7 @@ use crate::{
     answers::{Checked, Source},
     message::{COOKIES, Ready, known},
     requests,
+    websocket::{COUNTERS, Framing, Kind},
 };
 
 /// An operation. Indices refer to [`Code`]'s tables; targets are operations.
@@ -131,6 +132,23 @@ pub enum Op {
         redirect: u32,
         to: u32,
     },
+    /// Waits for the answer to the request that is this message.
+    WsOpen {
+        message: u32,
+    },
+    WsAccept,
+    WsSend {
+        frame: u32,
+    },
+    WsRecv {
+        messages: u32,
+        answered: bool,
+    },
+    WsEcho,
+    WsPing,
+    WsClose {
+        code: u16,
+    },
     Finish,
 }
 
@@ -143,6 +161,15 @@ pub struct PieceOf {
     pub from: u32,
     /// 0: the length that the message has in this flow.
     pub len: u32,
+    /// The variable that counts the sends.
+    pub register: Option<u8>,
+}
+
+/// A message in frames of WebSocket.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameOf {
+    pub message: u32,
+    pub framing: Framing,
     /// The variable that counts the sends.
     pub register: Option<u8>,
 }
@@ -196,6 +223,7 @@ pub struct Code {
     pub programs: Vec<Info>,
     pub messages: Vec<Ready>,
     pub pieces: Vec<PieceOf>,
+    pub frames: Vec<FrameOf>,
     pub patterns: Vec<Pattern>,
     pub delays: Vec<Delay>,
     pub takes: Vec<TakeOf>,
@@ -227,6 +255,8 @@ pub struct Traits {
     pub answers: Option<Slots>,
     /// Whether the program uses HTTP, whose parser shares a field with the number of sends.
     pub http: bool,
+    /// Whether the program uses WebSocket.
+    pub websocket: bool,
     /// Whether all receives only count, so that early data is kept as a number.
     pub counts: bool,
     /// Whether the program counts datagrams instead of octets.
@@ -266,6 +296,8 @@ const MAX_ROUNDS: u64 = 1 << 17;
 const MAX_SLICES: u64 = 1 << 20;
 /// Maximum datagram length, limited by UDP's length field.
 const MAX_DATAGRAM: u64 = 65_527;
+/// Maximum length of a message in frames of WebSocket.
+const MAX_FRAMED: u64 = 16 << 20;
 const MAX_DELAY: Nanos = Nanos(86_400 * 1_000_000_000);
 /// A longer time usually has the wrong unit.
 const DAY: &str = "at most 24 h";
@@ -514,6 +546,46 @@ impl<'a> Compiler<'a> {
             Instruction::HttpServe { status, content_type, body } => {
                 self.serve(*status, content_type, *body)?
             }
+            Instruction::Websocket { target, fields } => {
+                self.websocket(target, fields.as_ref())?;
+            }
+            Instruction::WsAccept => {
+                self.count_frames()?;
+                self.within(None)?;
+                self.push(Op::WsAccept);
+            }
+            Instruction::WsSend { message, binary, fragment } => {
+                self.ws_send(message, *binary, *fragment)?;
+            }
+            Instruction::WsRecv { messages, within } => {
+                let messages = at_least_1("messages to receive", *messages)?;
+                self.within(*within)?;
+                self.push(Op::WsRecv { messages, answered: true });
+            }
+            Instruction::WsEcho => {
+                self.within(None)?;
+                self.push(Op::WsEcho);
+            }
+            Instruction::WsPing => self.push(Op::WsPing),
+            Instruction::WsClose { code } => {
+                if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
+                    return Err(Mistake::OutOfRange {
+                        what: "the code of the close",
+                        found: (*code).into(),
+                        expected: "1000..=1003, 1007..=1014 or 3000..=4999",
+                    });
+                }
+                // RFC 6455 section 7.4.1.
+                if *code == 1010 && self.program.role == Role::Server {
+                    return Err(Mistake::OutOfRange {
+                        what: "the code of the close",
+                        found: 1010,
+                        expected: "another code, because only clients close with 1010",
+                    });
+                }
+                self.within(None)?;
+                self.push(Op::WsClose { code: *code });
+            }
             Instruction::Extract { name, from } => {
                 let from = Source::new(from).map_err(|why| not_regex(from.text(), why))?;
                 let slot = self.slot(name);
@@ -546,8 +618,11 @@ impl<'a> Compiler<'a> {
             | I::HttpResponse { .. }
             | I::Extract { .. }
             | I::Check(_)
-            | I::UnlessRedirect { .. } => Some((Role::Client, "client")),
-            I::Accept | I::HttpServe { .. } => Some((Role::Server, "server")),
+            | I::UnlessRedirect { .. }
+            | I::Websocket { .. } => Some((Role::Client, "client")),
+            I::Accept | I::HttpServe { .. } | I::WsAccept | I::WsEcho => {
+                Some((Role::Server, "server"))
+            }
             _ => None,
         };
         if i > 0 && matches!(instruction, I::Connect | I::Accept) {
@@ -563,6 +638,26 @@ impl<'a> Compiler<'a> {
         {
             return Err(Mistake::NoAnswer { found: instruction.word() });
         }
+        let over_websocket = matches!(
+            instruction,
+            I::WsSend { .. } | I::WsRecv { .. } | I::WsEcho | I::WsPing | I::WsClose { .. }
+        );
+        if over_websocket
+            && !self.code.ops.iter().any(|op| matches!(op, Op::WsOpen { .. } | Op::WsAccept))
+        {
+            return Err(Mistake::NoWebsocket { found: instruction.word() });
+        }
+        let follows = |i: usize| program.instructions.get(i) == Some(&I::WsAccept);
+        if matches!(instruction, I::WsEcho)
+            && (i + 1 < program.instructions.len() || !i.checked_sub(1).is_some_and(follows))
+        {
+            return Err(Mistake::NotOnlyEcho);
+        }
+        if matches!(instruction, I::Websocket { .. } | I::WsAccept)
+            && self.code.ops.iter().any(|op| matches!(op, Op::WsOpen { .. } | Op::WsAccept))
+        {
+            return Err(Mistake::SecondHandshake { found: instruction.word() });
+        }
         // UDP has no close: the silence that ends this wait also ends the flow.
         let over_udp = program.transport == Transport::Udp;
         if over_udp && matches!(instruction, I::WaitPeerClose) && i + 1 < program.instructions.len()
@@ -573,9 +668,12 @@ impl<'a> Compiler<'a> {
             I::Send(_) => (Transport::Tcp, "TCP", "send_packet"),
             I::Recv { .. } => (Transport::Tcp, "TCP", "recv_packet_octets"),
             I::RecvUntil { .. } => (Transport::Tcp, "TCP", "recv_packets 1"),
-            I::HttpResponse { .. } | I::HttpServe { .. } | I::Flush | I::Reset => {
-                (Transport::Tcp, "TCP", "close")
-            }
+            I::HttpResponse { .. }
+            | I::HttpServe { .. }
+            | I::Flush
+            | I::Reset
+            | I::Websocket { .. }
+            | I::WsAccept => (Transport::Tcp, "TCP", "close"),
             I::SendPacket(_) => (Transport::Udp, "UDP", "send"),
             I::RecvPackets { .. } | I::RecvPacketOctets { .. } => (Transport::Udp, "UDP", "recv"),
             _ => return Ok(()),
@@ -667,6 +765,73 @@ impl<'a> Compiler<'a> {
         }
         self.push(Op::Send { piece: first + slices - 1, requests: 0 });
         self.delay(pause(last))
+    }
+
+    /// The request for WebSocket, and the wait for its answer.
+    fn websocket(&mut self, target: &Message, fields: Option<&Message>) -> Result<(), Mistake> {
+        self.count_frames()?;
+        if !matches!(target.parts.first(), Some(Part::Octets(path)) if path.starts_with(b"/")) {
+            return Err(Mistake::Syntax {
+                found: target.to_string(),
+                expected: "a path that begins with /",
+                hint: "websocket \"/chat\"",
+            });
+        }
+        let host = || "Host: ${server}\\r\\n".parse::<Message>();
+        let fields = fields.map_or_else(host, |fields| Ok(fields.clone()))?;
+        if let Some(found) = field_of_handshake(&fields) {
+            return Err(Mistake::FieldOfHandshake { found });
+        }
+        let rest = "Upgrade: websocket\\r\\nConnection: Upgrade\\r\\nSec-WebSocket-Version: \
+                    13\\r\\nSec-WebSocket-Key: ${random:alnum:21:flow}A==\\r\\n\\r\\n";
+        let request = Message::octets(*b"GET ")
+            .then(target.clone())
+            .then(Message::octets(*b" HTTP/1.1\r\n"))
+            .then(fields)
+            .then(rest.parse()?);
+        if request.variable()?.is_some() {
+            let (what, expected) = ("the number of variables in a request for WebSocket", "0");
+            return Err(Mistake::OutOfRange { what, found: 1, expected });
+        }
+        let salt = mix(self.salt, self.code.messages.len() as u64);
+        let ready = Ready::with_slots(&request, salt, &self.slots)?;
+        let len = ready.fixed_len().unwrap_or(0);
+        let message = index(&mut self.code.messages, ready);
+        let piece = index(&mut self.code.pieces, PieceOf { message, from: 0, len, register: None });
+        self.push(Op::Send { piece, requests: 0 });
+        self.within(None)?;
+        self.push(Op::WsOpen { message });
+        Ok(())
+    }
+
+    /// Gives the counters of WebSocket their numbers.
+    fn count_frames(&mut self) -> Result<(), Mistake> {
+        for (number, name) in COUNTERS.iter().enumerate() {
+            if usize::from(self.counter(name)?) != number {
+                return Err(Mistake::CountBeforeWebsocket);
+            }
+        }
+        Ok(())
+    }
+
+    fn ws_send(
+        &mut self,
+        message: &'a MessageRef,
+        binary: bool,
+        fragment: Option<u32>,
+    ) -> Result<(), Mistake> {
+        let (message, len, register) = self.message(message)?;
+        if let Some(found) = len.map(u64::from).filter(|len| *len > MAX_FRAMED) {
+            return Err(Mistake::LongMessage { found, most: MAX_FRAMED });
+        }
+        let framing = Framing {
+            kind: if binary { Kind::Binary } else { Kind::Text },
+            fragment: at_least_1("the octets of a fragment", fragment.unwrap_or(u32::MAX))?,
+            masked: self.program.role == Role::Client,
+        };
+        let frame = index(&mut self.code.frames, FrameOf { message, framing, register });
+        self.push(Op::WsSend { frame });
+        Ok(())
     }
 
     fn send_packet(&mut self, message: &'a MessageRef) -> Result<(), Mistake> {
@@ -901,6 +1066,11 @@ impl<'a> Compiler<'a> {
             }
             self.code.ops[op].set_target(self.begins[to]);
         }
+        if let Some(at) = repeated_handshake(&self.code.ops) {
+            let instruction = self.begins.partition_point(|begin| *begin as usize <= at);
+            let found = program.instructions[instruction - 1].word();
+            return Err(program.error(instruction, Mistake::SecondHandshake { found }));
+        }
         if self.deepest > MAX_REGISTERS {
             let mistake = Mistake::TooManyVariables { found: self.deepest, most: MAX_REGISTERS };
             return Err(program.error(0, mistake));
@@ -930,6 +1100,11 @@ impl<'a> Compiler<'a> {
         let cookies = self.slots.iter().position(|slot| *slot == COOKIES).map(|at| at as u8);
         let answers = (looks || cookies.is_some())
             .then_some(Slots { count: self.slots.len() as u8, cookies });
+        let websocket = receives(|op| matches!(op, Op::WsOpen { .. } | Op::WsAccept));
+        if let (true, Some(at)) = (websocket, first_of_streams(program)) {
+            let mistake = Mistake::NotOverWebsocket { found: program.instructions[at].word() };
+            return Err(program.error(at + 1, mistake));
+        }
         let traits = Traits {
             role: program.role,
             transport: program.transport,
@@ -938,6 +1113,7 @@ impl<'a> Compiler<'a> {
             registers: if answers.is_some() { self.deepest.max(2) } else { self.deepest } as u8,
             answers,
             http,
+            websocket,
             requests,
             counts: !http && !receives(|op| matches!(op, Op::RecvUntil { .. })),
             packets,
@@ -947,7 +1123,7 @@ impl<'a> Compiler<'a> {
                 let first = body + u32::from(within);
                 let receives = matches!(
                     self.code.ops.get(first as usize)?,
-                    Op::Recv { .. } | Op::RecvUntil { .. }
+                    Op::Recv { .. } | Op::RecvUntil { .. } | Op::WsRecv { .. }
                 );
                 receives.then_some(first)
             }),
@@ -974,6 +1150,7 @@ impl<'a> Compiler<'a> {
                 | Op::RecvUntil { answered, .. }
                 | Op::RecvPackets { answered, .. }
                 | Op::RecvPacketOctets { answered, .. }
+                | Op::WsRecv { answered, .. }
                 | Op::HttpResponse { answered, .. } => {
                     *answered = !receives_next;
                     receives_next = true;
@@ -992,6 +1169,21 @@ impl<'a> Compiler<'a> {
             }
         }
     }
+}
+
+/// The first instruction that sends or reads octets, which a program with WebSocket leaves to its
+/// frames.
+fn first_of_streams(program: &Program) -> Option<usize> {
+    program.instructions.iter().position(|instruction| {
+        matches!(
+            instruction,
+            Instruction::Send(_)
+                | Instruction::Recv { .. }
+                | Instruction::RecvUntil { .. }
+                | Instruction::HttpResponse { .. }
+                | Instruction::HttpServe { .. }
+        )
+    })
 }
 
 /// Names of extracted values that messages may use.
@@ -1028,6 +1220,38 @@ fn not_regex(found: &str, why: String) -> Mistake {
     Mistake::Regex { found: found.into(), why }
 }
 
+/// The handshake of WebSocket, if a later operation jumps back to it or to one before it.
+fn repeated_handshake(ops: &[Op]) -> Option<usize> {
+    let at = ops.iter().position(|op| matches!(op, Op::WsOpen { .. } | Op::WsAccept))?;
+    let repeats = ops[at..].iter().any(|op| match op {
+        Op::Jump { to }
+        | Op::JumpIf { to, .. }
+        | Op::Again { to, .. }
+        | Op::NextSlice { to, .. }
+        | Op::UnlessRedirect { to, .. } => *to as usize <= at,
+        _ => false,
+    });
+    repeats.then_some(at)
+}
+
+/// The first name of a header field that belongs to the handshake of WebSocket.
+fn field_of_handshake(fields: &Message) -> Option<String> {
+    // Marks are parts of values.
+    let octets = fields.parts.iter().flat_map(|part| match part {
+        Part::Octets(octets) => &octets[..],
+        _ => b"?",
+    });
+    let octets: Vec<u8> = octets.copied().collect();
+    octets.split(|octet| *octet == b'\n').find_map(|line| {
+        let (name, _) = str::from_utf8(line).ok()?.split_once(':')?;
+        let name = name.trim();
+        let lower = name.to_ascii_lowercase();
+        let owned =
+            matches!(&*lower, "connection" | "upgrade") || lower.starts_with("sec-websocket-");
+        owned.then(|| name.into())
+    })
+}
+
 /// Finds an operation in a cycle that never waits.
 fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
     #[derive(Clone, Copy, PartialEq)]
@@ -1056,6 +1280,9 @@ fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
             | Op::Extract { .. }
             | Op::Check { .. }
             | Op::Within { .. } => [ahead, None],
+            // A peer that has closed, or has acknowledged everything, ends these waits at once.
+            Op::WsClose { .. } | Op::HttpServe { .. } | Op::Flush => [ahead, None],
+            Op::WaitPeerClose if transport == Transport::Tcp => [ahead, None],
             Op::Jump { to } => [Some(to as usize), None],
             Op::JumpIf { to, .. }
             | Op::Again { to, .. }
@@ -1242,6 +1469,19 @@ impl Op {
 }
 
 impl Code {
+    /// The pieces that a program sends.
+    pub fn pieces_of(&self, program: u16) -> impl Iterator<Item = u32> {
+        let own = self.ops.iter().zip(&self.owner).filter(move |(_, owner)| **owner == program);
+        own.flat_map(|(op, _)| match *op {
+            Op::Send { piece, .. } => vec![piece],
+            Op::HttpServe { serve } => {
+                let Serve { keep, close, proceed, refuse, .. } = self.serves[serve as usize];
+                vec![keep.0, close.0, proceed, refuse]
+            }
+            _ => vec![],
+        })
+    }
+
     /// Appends `other`, which has one program. Returns the program's number.
     ///
     /// # Errors
@@ -1260,6 +1500,7 @@ impl Code {
             (at(self.ops.len()), at(self.messages.len()), at(self.pieces.len()));
         let (patterns, delays, serves) =
             (at(self.patterns.len()), at(self.delays.len()), at(self.serves.len()));
+        let frames = at(self.frames.len());
         let takes = self.takes.len() as u16;
         let (extracts, checks, redirects) =
             (at(self.extracts.len()), at(self.checks.len()), at(self.redirects.len()));
@@ -1268,6 +1509,8 @@ impl Code {
                 Op::Send { piece, .. } => *piece += pieces,
                 Op::SendSlice { first, .. } => *first += pieces,
                 Op::RecvUntil { pattern, .. } => *pattern += patterns,
+                Op::WsOpen { message } => *message += messages,
+                Op::WsSend { frame } => *frame += frames,
                 Op::Delay { delay } => *delay += delays,
                 Op::HttpServe { serve } => *serve += serves,
                 Op::Extract { extract } => *extract += extracts,
@@ -1298,6 +1541,12 @@ impl Code {
                 .pieces
                 .into_iter()
                 .map(|piece| PieceOf { message: piece.message + messages, ..piece }),
+        );
+        self.frames.extend(
+            other
+                .frames
+                .into_iter()
+                .map(|frame| FrameOf { message: frame.message + messages, ..frame }),
         );
         self.patterns.extend(other.patterns);
         self.delays.extend(other.delays);

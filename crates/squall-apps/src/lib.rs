@@ -30,10 +30,12 @@ mod calls;
 mod code;
 mod data;
 mod http;
+mod http2;
 mod import;
 mod message;
 mod model;
 mod observer;
+pub mod proxy;
 mod requests;
 mod text;
 #[cfg(feature = "tls")]
@@ -41,11 +43,13 @@ mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "no_tls.rs"]
 mod tls;
+pub mod websocket;
 
 pub use apps::{Apps, FlowSocket, Listener, Peers, ProgramId, State};
 pub use builder::ProgramBuilder;
 pub use calls::{Call, Calls};
 pub use data::{Data, DataError, DataOrder};
+pub use http2::{Http2, Http2Counts};
 pub use import::{
     ConversationReport, Delays, End, Hole, Holes, Import, ImportError, ImportOptions, Imported,
     LeftOut, SideReport, import, import_where,

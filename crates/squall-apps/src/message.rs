@@ -461,6 +461,15 @@ impl Ready {
         self.len
     }
 
+    /// The octets of each part, in order; `None` for parts that differ between flows or sendings,
+    /// or that repeat a pattern.
+    pub fn parts_in_common(&self) -> impl Iterator<Item = Option<&[u8]>> {
+        self.parts.iter().map(|part| match &part.what {
+            What::Octets(octets) => Some(&octets[..]),
+            _ => None,
+        })
+    }
+
     /// Copies octets `offset..offset + out.len()`; octets beyond the end are not written.
     #[inline]
     pub fn copy<'a>(&self, sending: impl FnOnce() -> Sending<'a>, offset: u32, out: &mut [u8]) {

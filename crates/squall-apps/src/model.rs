@@ -113,6 +113,25 @@ pub enum Instruction {
     /// and others with a body of this size, HEAD without one. Keeps or closes the connection as the
     /// request asks; answers malformed requests with 400.
     HttpServe { status: u16, content_type: String, body: u32 },
+    /// Asks for WebSocket (RFC 6455), and waits for the server to accept it (`websocket "/chat"`,
+    /// `websocket "/chat" "Host: www.test\r\nOrigin: http://www.test\r\n"`). `fields` are header
+    /// fields in place of Host, without those of the handshake.
+    Websocket { target: Message, fields: Option<Message> },
+    /// Waits for a request for WebSocket, and accepts it (`ws_accept`).
+    WsAccept,
+    /// Sends a message over WebSocket, as a text or binary, in frames of at most `fragment` octets
+    /// (`ws_send "hello"`, `ws_send binary hello`, `ws_send fragments 1000 hello`).
+    WsSend { message: MessageRef, binary: bool, fragment: Option<u32> },
+    /// Waits for this number of messages of WebSocket, at least 1 (`ws_recv 1 within 2 s`).
+    WsRecv { messages: u32, within: Option<Nanos> },
+    /// Returns each message of WebSocket until the client closes (`ws_echo`). Directly follows
+    /// [`Instruction::WsAccept`], and is the last instruction.
+    WsEcho,
+    /// Sends a ping over WebSocket (`ws_ping`). Pings of the peer are answered at any time.
+    WsPing,
+    /// Closes WebSocket with this code, and waits for the peer's close (`ws_close`, `ws_close
+    /// 1001`).
+    WsClose { code: u16 },
     /// Extracts a value from the last answer, for `${value:NAME}` in later messages (`extract token
     /// = json data.token`, `extract id = regex "id=(\d+)"`, `extract tag = header ETag`). An answer
     /// without it ends the flow.
@@ -317,6 +336,33 @@ pub enum Mistake {
          before it"
     )]
     NoAnswer { found: &'static str },
+    #[error(
+        "`{found}` needs a connection of WebSocket; add `websocket` (clients) or `ws_accept` \
+         (servers) before it"
+    )]
+    NoWebsocket { found: &'static str },
+    #[error(
+        "`{found}` cannot be used with WebSocket, whose frames carry all octets; try `ws_send` or \
+         `ws_recv`"
+    )]
+    NotOverWebsocket { found: &'static str },
+    #[error("`count` before the instruction that begins WebSocket; move it after it")]
+    CountBeforeWebsocket,
+    #[error(
+        "`ws_echo` returns all messages until the client closes; expected `ws_accept` directly \
+         before it and nothing after it; otherwise try `ws_recv 1` and `ws_send`"
+    )]
+    NotOnlyEcho,
+    #[error(
+        "`{found}` would run more than once, but a flow becomes WebSocket only once; expected it \
+         once, outside of loops; try another flow for another handshake"
+    )]
+    SecondHandshake { found: &'static str },
+    #[error(
+        "the header field {found} belongs to the handshake, which sends it itself; expected fields \
+         other than Connection, Upgrade and Sec-WebSocket-...; try `Origin`"
+    )]
+    FieldOfHandshake { found: String },
     #[error("{found} values in a program; expected at most {most}")]
     TooManyValues { found: usize, most: usize },
     #[error(
@@ -327,6 +373,10 @@ pub enum Mistake {
     TooManyTemplates { found: usize, most: usize },
     #[error("{found} counters in a program; expected at most {most}")]
     TooManyCounters { found: usize, most: usize },
+    #[error("`{found}` cannot be used over HTTP/2: {why}")]
+    NotOverHttp2 { found: &'static str, why: &'static str },
+    #[error("over HTTP/2, each message is a whole request or response, but this one is not: {why}")]
+    NoHttpMessage { why: &'static str },
     #[error(transparent)]
     Message(#[from] MessageError),
 }
@@ -382,15 +432,12 @@ impl Program {
         let mut program = Self { name, role, transport, instructions: vec![], messages };
         for (i, text) in instructions.into_iter().enumerate() {
             let wrong = |mistake| program.error(i + 1, mistake);
-            let mut instruction = text.parse().map_err(wrong)?;
-            if let (
-                Instruction::Send(MessageRef::Given(message))
-                | Instruction::SendPacket(MessageRef::Given(message)),
-                Some(data),
-            ) = (&mut instruction, data)
-            {
-                let filled = std::mem::take(message).with_data(data);
-                *message = filled.map_err(|error| wrong(error.into()))?;
+            let mut instruction: Instruction = text.parse().map_err(wrong)?;
+            if let Some(data) = data {
+                for message in instruction.given_mut() {
+                    let filled = std::mem::take(message).with_data(data);
+                    *message = filled.map_err(|error| wrong(error.into()))?;
+                }
             }
             program.instructions.push(instruction);
         }
@@ -402,12 +449,17 @@ impl Program {
     #[must_use]
     pub fn uses_data(&self) -> bool {
         self.instructions.iter().any(|instruction| match instruction {
-            Instruction::Send(message) | Instruction::SendPacket(message) => {
+            Instruction::Send(message)
+            | Instruction::SendPacket(message)
+            | Instruction::WsSend { message, .. } => {
                 let message = match message {
                     MessageRef::Given(message) => Some(message),
                     MessageRef::Named(name) => self.messages.get(name),
                 };
                 message.is_some_and(|message| message.column().is_some())
+            }
+            Instruction::Websocket { target, fields } => {
+                target.column().or_else(|| fields.as_ref()?.column()).is_some()
             }
             _ => false,
         })
@@ -441,9 +493,7 @@ impl Program {
     /// If a name has no value.
     pub fn with_values(mut self, values: &BTreeMap<String, String>) -> Result<Self, ProgramError> {
         for (i, instruction) in self.instructions.iter_mut().enumerate() {
-            if let Instruction::Send(MessageRef::Given(message))
-            | Instruction::SendPacket(MessageRef::Given(message)) = instruction
-            {
+            for message in instruction.given_mut() {
                 *message = message.with_values(values).map_err(|e| ProgramError {
                     program: self.name.clone(),
                     instruction: i + 1,
@@ -463,6 +513,20 @@ impl Program {
 
     pub(crate) fn error(&self, instruction: usize, mistake: Mistake) -> ProgramError {
         ProgramError { program: self.name.clone(), instruction, mistake }
+    }
+}
+
+impl Instruction {
+    /// The messages that are part of the instruction.
+    fn given_mut(&mut self) -> impl Iterator<Item = &mut Message> {
+        let (first, second) = match self {
+            Self::Send(MessageRef::Given(message))
+            | Self::SendPacket(MessageRef::Given(message))
+            | Self::WsSend { message: MessageRef::Given(message), .. } => (Some(message), None),
+            Self::Websocket { target, fields } => (Some(target), fields.as_mut()),
+            _ => (None, None),
+        };
+        first.into_iter().chain(second)
     }
 }
 

@@ -72,6 +72,10 @@ pub trait Observer {
     #[inline]
     fn truncated(&mut self, _program: ProgramId) {}
 
+    /// `octets` more of the header of the PROXY protocol were acknowledged (clients).
+    #[inline]
+    fn proxied(&mut self, _program: ProgramId, _octets: u32) {}
+
     /// The program added to the counter with this number ([`crate::Apps::counters`]).
     #[inline]
     fn counted(&mut self, _program: ProgramId, _counter: u16, _amount: u32) {}
@@ -125,6 +129,21 @@ pub enum ProtocolError {
     ClosedEarly,
     /// An error of this side: a flow that the program requested could not begin.
     NotBegun,
+    /// The peer's octets are not WebSocket: a header that is not allowed, a text that is not UTF-8,
+    /// or a message that is too long.
+    BadWebsocket,
+    /// The peer sent no header of the PROXY protocol: other octets, or nothing more.
+    ProxyMissing,
+    /// The peer's header of the PROXY protocol has a field that the protocol does not allow.
+    ProxyMalformed,
+    /// The peer's header of the PROXY protocol exceeds 2 KiB.
+    ProxyLong,
+    /// The peer's header of the PROXY protocol has a wrong checksum.
+    ProxyChecksum,
+    /// The peer reset a stream of HTTP/2, or ended its connection before the request.
+    StreamReset,
+    /// The peer broke a rule of HTTP/2.
+    Http2,
     /// The peer refused the TLS session with an alert.
     TlsAlert,
     /// The peer's certificate was not accepted.
@@ -140,7 +159,7 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    pub const COUNT: usize = 20;
+    pub const COUNT: usize = 27;
     pub const ALL: [Self; Self::COUNT] = [
         Self::UnexpectedData,
         Self::TooShort,
@@ -156,6 +175,13 @@ impl ProtocolError {
         Self::LongAnswer,
         Self::ClosedEarly,
         Self::NotBegun,
+        Self::BadWebsocket,
+        Self::ProxyMissing,
+        Self::ProxyMalformed,
+        Self::ProxyLong,
+        Self::ProxyChecksum,
+        Self::StreamReset,
+        Self::Http2,
         Self::TlsAlert,
         Self::TlsCertificate,
         Self::TlsIncompatible,
@@ -182,6 +208,13 @@ impl ProtocolError {
             Self::LongAnswer => "long_answer",
             Self::ClosedEarly => "closed_early",
             Self::NotBegun => "flow_not_begun",
+            Self::BadWebsocket => "bad_websocket",
+            Self::ProxyMissing => "proxy_missing",
+            Self::ProxyMalformed => "proxy_malformed",
+            Self::ProxyLong => "proxy_long",
+            Self::ProxyChecksum => "proxy_checksum",
+            Self::StreamReset => "stream_reset",
+            Self::Http2 => "http2",
             Self::TlsAlert => "tls_alert",
             Self::TlsCertificate => "tls_certificate",
             Self::TlsIncompatible => "tls_incompatible",
@@ -218,6 +251,8 @@ pub struct Counts {
     pub resumed: u64,
     pub insecure: u64,
     pub truncated: u64,
+    /// Acknowledged octets of headers of the PROXY protocol.
+    pub proxied: u64,
     pub gone: u64,
 }
 
@@ -255,6 +290,9 @@ impl Observer for Counts {
     }
     fn truncated(&mut self, _: ProgramId) {
         self.truncated += 1;
+    }
+    fn proxied(&mut self, _: ProgramId, octets: u32) {
+        self.proxied += u64::from(octets);
     }
     fn counted(&mut self, _: ProgramId, counter: u16, amount: u32) {
         let at = usize::from(counter);

@@ -62,6 +62,13 @@ instructions! {
     Keepalive "keepalive" "keepalive 30 s",
     HttpResponse "http_response" "http_response, http_response head within 2 s",
     HttpServe "http_serve" "http_serve 200 text/html 1024",
+    Websocket "websocket" r#"websocket "/chat", websocket "/chat" "Host: www.test\r\nOrigin: http://www.test\r\n""#,
+    WsAccept "ws_accept" "ws_accept",
+    WsSend "ws_send" r#"ws_send "hello", ws_send binary hello, ws_send fragments 1000 hello"#,
+    WsRecv "ws_recv" "ws_recv 1, ws_recv 1 within 2 s",
+    WsEcho "ws_echo" "ws_echo",
+    WsPing "ws_ping" "ws_ping",
+    WsClose "ws_close" "ws_close, ws_close 1001",
     Extract "extract" r#"extract token = json data.token, extract id = regex "id=(\d+)", extract tag = header ETag"#,
     Check "check" r#"check status 200, check length 512, check sha256 HEX, check regex "welcome", check no_redirect"#,
     UnlessRedirect "unless_redirect" "unless_redirect done, unless_redirect done www.test",
@@ -110,6 +117,20 @@ impl FromStr for Instruction {
             "keepalive" => Ok(Self::Keepalive(line.time(rest)?)),
             "http_response" => line.http_response(rest),
             "http_serve" => line.http_serve(rest),
+            "websocket" => line.websocket(rest),
+            "ws_accept" => line.alone(rest, Self::WsAccept),
+            "ws_send" => line.ws_send(rest),
+            "ws_recv" => {
+                let (messages, within) = line.within(rest)?;
+                Ok(Self::WsRecv { messages: line.number(messages)?, within })
+            }
+            "ws_echo" => line.alone(rest, Self::WsEcho),
+            "ws_ping" => line.alone(rest, Self::WsPing),
+            "ws_close" if rest.is_empty() => Ok(Self::WsClose { code: NORMAL_CLOSE }),
+            "ws_close" => {
+                let code = rest.parse().map_err(|_| line.wrong("a code"))?;
+                Ok(Self::WsClose { code })
+            }
             "extract" => line.extract(rest),
             "check" => line.check(rest),
             "unless_redirect" => line.unless_redirect(rest),
@@ -237,6 +258,31 @@ impl<'a> Line<'a> {
         }
     }
 
+    fn websocket(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        let both = self.quoted(rest);
+        let both = both.ok_or_else(|| self.wrong("a path in quotes, and fields in quotes"))?;
+        let (target, fields) = match both.split_once("\" \"") {
+            Some((target, fields)) => (target, Some(fields.parse()?)),
+            None => (both, None),
+        };
+        Ok(Instruction::Websocket { target: target.parse()?, fields })
+    }
+
+    fn ws_send(self, mut rest: &'a str) -> Result<Instruction, Mistake> {
+        let (mut binary, mut fragment) = (false, None);
+        if let Some(after) = rest.strip_prefix("binary ") {
+            (binary, rest) = (true, after.trim());
+        }
+        if let Some(after) = rest.strip_prefix("fragments ") {
+            let (octets, after) = after
+                .trim()
+                .split_once(char::is_whitespace)
+                .ok_or_else(|| self.wrong("the octets of a fragment, and a message"))?;
+            (fragment, rest) = (Some(self.number(octets)?), after.trim());
+        }
+        Ok(Instruction::WsSend { message: self.message(rest)?, binary, fragment })
+    }
+
     fn extract(self, rest: &'a str) -> Result<Instruction, Mistake> {
         let wrong = || self.wrong("a name, `=` and json, regex or header");
         let (name, from) = rest.split_once('=').ok_or_else(wrong)?;
@@ -287,6 +333,8 @@ fn sha256(text: &str) -> Option<[u8; 32]> {
     Some(hash)
 }
 
+/// RFC 6455 section 7.4.1.
+const NORMAL_CLOSE: u16 = 1000;
 const DEFAULT_TICK: Nanos = Nanos(10_000_000);
 
 #[derive(Clone, Copy)]
@@ -462,6 +510,10 @@ impl fmt::Display for Instruction {
         match self {
             Self::Connect
             | Self::Accept
+            | Self::WsAccept
+            | Self::WsEcho
+            | Self::WsPing
+            | Self::WsClose { code: NORMAL_CLOSE }
             | Self::End
             | Self::Close
             | Self::Reset
@@ -532,6 +584,19 @@ impl fmt::Display for Instruction {
             Self::HttpServe { status, content_type, body } => {
                 write!(f, " {status} {content_type} {body}")
             }
+            Self::Websocket { target, fields: None } => write!(f, " \"{target}\""),
+            Self::Websocket { target, fields: Some(fields) } => {
+                write!(f, " \"{target}\" \"{fields}\"")
+            }
+            Self::WsSend { message, binary, fragment } => {
+                f.write_str(if *binary { " binary" } else { "" })?;
+                if let Some(octets) = fragment {
+                    write!(f, " fragments {octets}")?;
+                }
+                write!(f, " {message}")
+            }
+            Self::WsRecv { messages, within } => write!(f, " {messages}{}", Within(*within)),
+            Self::WsClose { code } => write!(f, " {code}"),
             Self::Extract { name, from } => match from {
                 Origin::Json(path) => write!(f, " {name} = json {path}"),
                 Origin::Header(field) => write!(f, " {name} = header {field}"),

@@ -87,7 +87,7 @@ pub struct Made {
     pub suite: Arc<Suite>,
     pub wire: wire::Settings,
     /// Selects the attacks that are sent as frames.
-    pub which: fn(&squall_attacks::suite::Attack) -> bool,
+    pub which: fn(&squall_attacks::suite::Attack, &wire::Settings) -> bool,
 }
 
 impl Overlapping for Made {
@@ -97,7 +97,7 @@ impl Overlapping for Made {
 
     fn frames(&self, nth: usize) -> Option<Vec<Timed>> {
         let attack = self.suite.attacks.get(nth)?;
-        if !(self.which)(attack) {
+        if !(self.which)(attack, &self.wire) {
             return Some(Vec::new());
         }
         // Attacks that cannot be encoded were already counted when the labels were made.

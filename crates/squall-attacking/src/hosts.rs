@@ -2,7 +2,7 @@
 //! made, and labels with the addresses that were sent.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
@@ -15,6 +15,7 @@ use squall_attacks::{
 use squall_edit::set_addresses;
 use squall_engine::HostedConversation;
 use squall_plan::ReplayHosts;
+use squall_report::report::attack::AttackReport;
 use squall_rules::RuleSet;
 use squall_units::Nanos;
 
@@ -30,6 +31,15 @@ pub(crate) struct OfHosts {
     pub suite: Option<(Arc<RuleSet>, Arc<Suite>)>,
 }
 
+/// The end of a live conversation whose client is a host.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LiveConversation {
+    /// The address of the host, if the conversation has begun.
+    pub client: Option<IpAddr>,
+    /// Why it did not begin, or ended early.
+    pub unsent: Option<&'static str>,
+}
+
 /// Counts of attacks.
 #[derive(Default)]
 pub(crate) struct Outcome {
@@ -39,12 +49,22 @@ pub(crate) struct Outcome {
     pub unseen: u64,
 }
 
+impl Outcome {
+    /// Adds the counts to the report of their section.
+    pub fn add_to(self, report: &mut AttackReport) {
+        report.unseen += self.unseen;
+        for (reason, attacks) in self.unsent {
+            *report.unsent.entry(reason).or_default() += attacks;
+        }
+    }
+}
+
 /// The note of an attack whose host has an address that its rules exclude.
 const NOT_ALLOWED: &str = "the rule does not allow the address of the host";
 /// The beginning of the note of an attack that ended early; the reason follows.
 const CUT_SHORT: &str = "cut short: ";
 
-/// Whether the label is that of an attack that ended because its host lost its address.
+/// Whether the label is that of an attack that ended early.
 pub(crate) fn is_cut_short(label: &Label) -> bool {
     label.note.starts_with(CUT_SHORT)
 }
@@ -89,11 +109,11 @@ fn another(address: IpAddr) -> IpAddr {
 impl OfHosts {
     /// Gives `labels` the addresses that were sent, and corrects their numbers of frames and
     /// alerts. `used` has the hosts of each attack; `left` maps a planned time to the departure
-    /// time.
+    /// time. Labels of `live` attacks do not change.
     pub fn settle(
         &self,
         labels: &mut [Label],
-        used: &HashMap<u64, HostedConversation>,
+        (used, live): (&HashMap<u64, HostedConversation>, &HashSet<u64>),
         left: impl Fn(Nanos) -> Nanos,
     ) -> Outcome {
         let mut outcome = Outcome::default();
@@ -101,6 +121,9 @@ impl OfHosts {
             *outcome.unsent.entry(reason.into()).or_default() += 1;
         }
         for labels in labels.chunk_by_mut(|one, other| one.attack == other.attack) {
+            if live.contains(&labels[0].attack) {
+                continue;
+            }
             let number = labels[0].attack - self.first;
             let Some(of) = used.get(&number) else {
                 // It was not due before the end of the run.
@@ -126,6 +149,48 @@ impl OfHosts {
                 }
                 *sent = sent.saturating_sub(label.frames);
             }
+        }
+        outcome
+    }
+
+    /// As [`OfHosts::settle`], for the labels of live conversations, which `of` gives by the index
+    /// of the label. `None`: it is not live, or its conversation is not in the result because the
+    /// run ended before it was due; `live` has the attacks.
+    pub fn settle_live(
+        &self,
+        labels: &mut [Label],
+        live: &HashSet<u64>,
+        of: impl Fn(usize) -> Option<LiveConversation>,
+    ) -> Outcome {
+        let (mut unsent, mut unseen) = (BTreeMap::new(), BTreeSet::new());
+        for (i, label) in labels.iter_mut().enumerate() {
+            if !live.contains(&label.attack) {
+                continue;
+            }
+            let not_begun = LiveConversation { client: None, unsent: Some("not_begun") };
+            let LiveConversation { client, unsent: reason } = of(i).unwrap_or(not_begun);
+            // An attack is not whole any more after its first conversation that was not.
+            let reason = unsent.get(&label.attack).copied().or(reason);
+            if let Some(reason) = reason {
+                unsent.insert(label.attack, reason);
+            }
+            let Some(client) = client else {
+                (label.begin, label.end) = (NEVER, NEVER);
+                continue;
+            };
+            label.source = client;
+            let of = HostedConversation { client: Some(client), ..HostedConversation::default() };
+            if label.alerts > 0 && !self.allows(label.attack - self.first, &of) {
+                unseen.insert(label.attack);
+                (label.alerts, label.note) = (0, NOT_ALLOWED.into());
+            }
+            if let Some(reason) = reason {
+                (label.alerts, label.note) = (0, format!("{CUT_SHORT}{reason}"));
+            }
+        }
+        let mut outcome = Outcome { unseen: unseen.len() as u64, ..Outcome::default() };
+        for reason in unsent.into_values() {
+            *outcome.unsent.entry(reason.into()).or_default() += 1;
         }
         outcome
     }
@@ -241,7 +306,8 @@ mod tests {
         ];
         let section =
             OfHosts { hosts: CLIENTS, first: 10, suite: Some((rules.clone(), suite.clone())) };
-        let outcome = section.settle(&mut labels, &used.into(), |time| time);
+        let none = HashSet::new();
+        let outcome = section.settle(&mut labels, (&used.into(), &none), |time| time);
         assert_eq!(outcome.unseen, 1, "a host of HOME_NET is not outside");
         assert_eq!(
             outcome.unsent,
@@ -263,9 +329,61 @@ mod tests {
         labels.truncate(2);
         labels.iter_mut().for_each(|label| (label.frames, label.alerts) = (4, 1));
         let used = [(0, hosted([192, 0, 2, 1], 6, Some("address_lost")))].into();
-        section.settle(&mut labels, &used, |time| time);
+        section.settle(&mut labels, (&used, &none), |time| time);
         let of = |i: usize| (labels[i].frames, labels[i].alerts, is_cut_short(&labels[i]));
         assert_eq!([of(0), of(1)], [(4, 1, false), (2, 0, true)]);
         assert_eq!(labels[1].end, Nanos(7_000));
+    }
+
+    #[test]
+    fn labels_of_live_conversations_have_the_addresses_of_their_hosts() {
+        let rules = Arc::new(rules());
+        let attacks = (0..6).map(|number| suite::Attack { number, ..attack(Transport::Udp, b"a") });
+        let suite = Arc::new(Suite { attacks: attacks.collect(), without_address: 0 });
+        let settings = wire::Settings::default();
+        let of = |attack: &suite::Attack| attack.frames(&rules, &settings).unwrap().1;
+        let planned: Vec<Label> = suite.attacks.iter().flat_map(of).collect();
+        let section =
+            OfHosts { hosts: CLIENTS, first: 0, suite: Some((rules.clone(), suite.clone())) };
+        let conversation = |client: Option<[u8; 4]>, unsent| {
+            Some(LiveConversation { client: client.map(IpAddr::from), unsent })
+        };
+        let ends = [
+            conversation(Some([192, 0, 2, 1]), None),
+            conversation(Some([10, 0, 0, 9]), None),
+            conversation(Some([192, 0, 2, 3]), Some("address_lost")),
+            conversation(None, Some("no_host")),
+            None,
+        ];
+        // The last attack is sent as frames.
+        let (mut labels, live) = (planned.clone(), (0..5).collect());
+        let outcome = section.settle_live(&mut labels, &live, |i| ends.get(i).copied().flatten());
+        let reasons = [("address_lost", 1), ("no_host", 1), ("not_begun", 1)];
+        assert_eq!(outcome.unsent, reasons.map(|(why, n)| (why.to_owned(), n)).into());
+        assert_eq!((outcome.unseen, labels[1].note.as_str()), (1, NOT_ALLOWED));
+        let seen = |label: &Label| (label.source.to_string(), label.alerts, label.begin == NEVER);
+        let sources = ["192.0.2.1", "10.0.0.9", "192.0.2.3", "198.18.0.1", "198.18.0.1"];
+        let alerts = [(1, false), (0, false), (0, false), (1, true), (1, true)];
+        for ((label, source), (alerts, is_never)) in labels.iter().zip(sources).zip(alerts) {
+            assert_eq!(seen(label), (source.into(), alerts, is_never));
+        }
+        assert!(is_cut_short(&labels[2]) && !is_cut_short(&labels[1]));
+        assert_eq!(labels[5], planned[5]);
+        let used = HashMap::new();
+        let outcome = section.settle(&mut labels, (&used, &live), |time| time);
+        assert_eq!(outcome.unsent, [("not_begun".to_owned(), 1)].into(), "the one of frames");
+        assert_eq!((labels[0].begin == NEVER, labels[5].begin == NEVER), (false, true));
+
+        // The first conversation of an attack did not begin, but the second one did.
+        let mut labels = planned[..2].to_vec();
+        labels[1].attack = 0;
+        let ends = [conversation(None, Some("limit")), conversation(Some([192, 0, 2, 1]), None)];
+        let outcome = section.settle_live(&mut labels, &live, |i| ends[i]);
+        assert_eq!(outcome.unsent, [("limit".to_owned(), 1)].into());
+        let of = |label: &Label| (label.alerts, label.begin == NEVER, label.note.clone());
+        assert_eq!(
+            labels.iter().map(of).collect::<Vec<_>>(),
+            [(1, true, String::new()), (0, false, "cut short: limit".into())]
+        );
     }
 }

@@ -17,7 +17,7 @@ mod rules;
 mod templates;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::File,
     io::{BufWriter, Write},
     ops::Range,
@@ -39,7 +39,7 @@ use squall_attacks::{
     wire,
 };
 use squall_engine::{HostedConversation, Take};
-use squall_flows::{FailedConversation, Served};
+use squall_flows::{FailedConversation, HostedFlow, Served};
 use squall_plan::{LiveFlows, PlanFlows, PlanReplay, ReplayHosts};
 use squall_profile::{
     Attack, AttackOf, AttackPace, AttackRules, Diagnostics, ErrorCollector, IdsEngine, NearMiss,
@@ -104,6 +104,8 @@ pub struct Prepared {
     pub ways: Vec<usize>,
     /// Attacks played by Squall's own TCP and UDP.
     pub live: Option<Live>,
+    /// The sections whose live attacks come from hosts.
+    live_of_hosts: Vec<LiveSection>,
     /// The frames expected at both ports. Used only if there are two ports.
     sent: Arc<passage::Sent>,
 }
@@ -129,6 +131,16 @@ struct AttackReplay {
     report: usize,
     /// The hosts that send and receive its frames.
     hosts: Option<OfHosts>,
+}
+
+/// An `[[attack]]` section whose live conversations come from hosts.
+#[derive(Clone)]
+struct LiveSection {
+    /// Range of the indices of its labels, including those of attacks that are sent as frames.
+    labels: Range<usize>,
+    /// Index of its report.
+    report: usize,
+    hosts: OfHosts,
 }
 
 /// The rules, the outcomes of the chosen ones, and the engine for which they are solved.
@@ -199,9 +211,12 @@ pub fn prepare(
         replays: Vec::new(),
         ways: Vec::new(),
         live: None,
+        live_of_hosts: Vec::new(),
         sent: Arc::default(),
     };
     let (mut labels, mut live, mut numbers) = (Vec::<Label>::new(), Vec::new(), 0);
+    // The group of the clients of all live attacks; inside: `None` if these are no hosts.
+    let mut live_clients: Option<Option<usize>> = None;
     let mut sent = passage::Sent::default();
     for spec in &profile.attacks {
         let hosts = match squall_plan::attack_hosts(spec, profile) {
@@ -245,6 +260,19 @@ pub fn prepare(
                 .into_iter()
                 .map(|label| Label { attack: label.attack + before, ..label }),
         );
+        if !section.live.is_empty() {
+            let clients = hosts.and_then(|hosts| hosts.clients);
+            if *live_clients.get_or_insert(clients) != clients {
+                let text = format!("attack {:?}: its clients are not those of another", spec.name);
+                let hint = "all live attacks of a run have the same clients: try live = false";
+                mistakes.at(spec.at, &text, hint);
+            }
+        }
+        if let Some(hosts) = hosts.filter(|_| !section.live.is_empty()) {
+            let hosts = OfHosts { hosts, first: before, suite: section.suite.clone() };
+            let (labels, report) = (first_label..labels.len(), prepared.reports.len());
+            prepared.live_of_hosts.push(LiveSection { labels, report, hosts });
+        }
         section.lines.retain(|line| line().next().is_some());
         let awaited = spec.after.is_some() || is_awaited(profile, &spec.name);
         // A section without frames becomes a replay that ends at once, so sources that wait for it
@@ -264,7 +292,8 @@ pub fn prepare(
         prepared.solved.push(section.solved);
     }
     mistakes.check()?;
-    prepared.live = (!live.is_empty()).then(|| Live::of(live, &labels)).transpose()?;
+    let clients = live_clients.flatten();
+    prepared.live = (!live.is_empty()).then(|| Live::of(live, &labels, clients)).transpose()?;
     prepared.labels = Arc::new(labels);
     prepared.sent = Arc::new(sent);
     Ok(Some(prepared))
@@ -367,7 +396,8 @@ fn from_rules(
     suite.attacks.retain(|attack| is_ipv6.is_none_or(|is| attack.ends.client.is_ipv6() == is));
     suite.without_address += (all - suite.attacks.len()) as u64;
     suite.attacks.retain(|attack| attack.begin < spec.end());
-    suite.attacks.retain(|attack| match spec.live && live::is_conversation(attack) {
+    let is_live = |of: &suite::Attack| spec.live && live::is_conversation(of, &wire);
+    suite.attacks.retain(|attack| match is_live(attack) {
         true => part.has_address(attack.ends.client),
         false => part.has(attack.number),
     });
@@ -386,13 +416,16 @@ fn from_rules(
                 && !hosts::are_in_headers_only(attack, &frames, of, &rules, &wire)?
             {
                 Some("own_address")
+            } else if spec.port2.is_none() && is_live(attack) && live::needs_server(attack, &rules)
+            {
+                Some("needs_server")
             } else {
                 None
             };
             Ok::<_, wire::Error>((frames, labels, problem))
         });
         for (attack, made) in some.into_iter().zip(made) {
-            examined.add(spec, attack, made, &mut recorder);
+            examined.add((spec, is_live(&attack)), attack, made, &mut recorder);
         }
     }
     let Examined { mut report, labels, kept } = examined;
@@ -405,16 +438,21 @@ fn from_rules(
     section.solved = Some((rules.clone(), Arc::new(outcomes), engine));
     let suite = Arc::new(suite);
     section.suite = Some((rules.clone(), suite.clone()));
-    let made = Made { rules, suite, wire, which: |_| true };
-    let line = |which: fn(&suite::Attack) -> bool| -> Line {
+    let made = Made { rules, suite, wire, which: |_, _| true };
+    let line = |which: fn(&suite::Attack, &wire::Settings) -> bool| -> Line {
         let made = Made { which, ..made.clone() };
         Arc::new(move || Box::new(Frames::new(made.clone())))
     };
     if spec.live {
-        section.live.push(line(live::is_conversation));
-        section.lines.push(line(|attack| !live::is_conversation(attack)));
+        // The link of the conversations adds the headers of hosts.
+        let (vlans, sessions) = (Vec::new(), [false; 2]);
+        let plain = wire::Settings { vlans, sessions, ..made.wire.clone() };
+        let plain = Made { which: live::is_conversation, wire: plain, ..made.clone() };
+        let conversations = move || -> Timeline { Box::new(Frames::new(plain.clone())) };
+        section.live.push(Arc::new(conversations));
+        section.lines.push(line(|attack, settings| !live::is_conversation(attack, settings)));
     } else {
-        section.lines.push(line(|_| true));
+        section.lines.push(line(|_, _| true));
     }
     Ok(Some(Section { report, labels, ..section }))
 }
@@ -479,13 +517,14 @@ struct Examined {
 }
 
 /// Frames, labels, and why the attack is left out: a near miss that matches in the form in which it
-/// is sent, or frames that have the address of a host outside their headers.
+/// is sent, frames that have the address of a host outside their headers, or a conversation whose
+/// alert depends on a server outside of Squall.
 type Written = Result<(Vec<wire::Frame>, Vec<Label>, Option<&'static str>), wire::Error>;
 
 impl Examined {
     fn add(
         &mut self,
-        spec: &Attack,
+        (spec, is_live): (&Attack, bool),
         attack: suite::Attack,
         made: Option<Written>,
         recorder: &mut SentRecorder<'_>,
@@ -511,7 +550,7 @@ impl Examined {
         }) += 1;
         report.unseen += u64::from(of.iter().any(|label| label.note == NOT_SEEN));
         self.labels.extend(of);
-        if !(spec.live && live::is_conversation(&attack)) {
+        if !is_live {
             recorder.add(spec, self.labels.len() - 1, &frames);
         }
         self.kept.push(attack);
@@ -707,17 +746,20 @@ impl Prepared {
 
     /// Replaces planned times in the labels by departure times, and addresses by those of the hosts
     /// that were used. `at` maps an attack's name and a planned time to the departure time; `None`
-    /// if the frame was not sent. `used` maps its name to the hosts of its conversations.
+    /// if the frame was not sent. `used` maps its name to the hosts of its conversations. `hosted`
+    /// has the live conversations of hosts in `played`.
     #[must_use]
     pub fn left<'a>(
         &self,
         at: impl Fn(&str, Nanos) -> Option<Nanos>,
         used: impl Fn(&str) -> Option<&'a HashMap<u64, HostedConversation>>,
+        (played, hosted): (Option<&PlanFlows>, &[HostedFlow]),
     ) -> Self {
         let mut left = self.clone();
         let labels = Arc::make_mut(&mut left.labels);
         // Live conversations follow their own schedule.
         let live = self.live.as_ref().map(Live::labeled).unwrap_or_default();
+        let live_attacks: HashSet<u64> = live.iter().map(|i| labels[*i].attack).collect();
         for attack in &self.replays {
             let of = |time| at(&attack.name, time).unwrap_or(NEVER);
             for i in attack.labels.clone().filter(|i| !live.contains(i)) {
@@ -725,9 +767,19 @@ impl Prepared {
                 (label.begin, label.end) = (of(label.begin), of(label.end));
             }
             if let Some((hosts, used)) = attack.hosts.as_ref().zip(used(&attack.name)) {
-                let outcome = hosts.settle(&mut labels[attack.labels.clone()], used, of);
-                let report = &mut left.reports[attack.report];
-                (report.unsent, report.unseen) = (outcome.unsent, report.unseen + outcome.unseen);
+                let of_section = &mut labels[attack.labels.clone()];
+                let outcome = hosts.settle(of_section, (used, &live_attacks), of);
+                outcome.add_to(&mut left.reports[attack.report]);
+            }
+        }
+        let script = played.and_then(|played| played.script(true));
+        if let (Some(live), Some(script)) = (&self.live, script) {
+            let ends = live.of_hosts(&script, hosted, self.port2.is_some());
+            for LiveSection { labels: range, report, hosts } in &self.live_of_hosts {
+                let of = |i: usize| ends.get(&(range.start + i)).copied();
+                let of_section = &mut labels[range.clone()];
+                let outcome = hosts.settle_live(of_section, &live_attacks, of);
+                outcome.add_to(&mut left.reports[*report]);
             }
         }
         left
@@ -741,7 +793,8 @@ impl Prepared {
     /// As [`Prepared::speaker`], but with the conversations.
     pub fn live_flows<'a>(&self, profile: &'a Profile) -> Option<LiveFlows<'a>> {
         let (attack, live) = self.speaker(profile).zip(self.live.as_ref())?;
-        Some(LiveFlows { flows: Live::flows(attack), attack, import: (*live.import).clone() })
+        let (flows, import) = (Live::flows(attack), (*live.import).clone());
+        Some(LiveFlows { flows, attack, import, hosts: live.hosts() })
     }
 
     /// A summary of the attacks as text.
@@ -839,7 +892,10 @@ impl Prepared {
         let mut reports = self.reports.clone();
         let script = played.and_then(|played| played.script(true));
         let mut passages = match (&self.live, script) {
-            (Some(live), Some(script)) => live.passage(&self.labels, script, (failed, served), end),
+            // Without a port of its own, only others know what arrived at a server.
+            (Some(live), Some(script)) if self.port2.is_some() => {
+                live.passage(&self.labels, script, (failed, served), end)
+            }
             _ => live::Passages::default(),
         };
         if let Some(received) = received {

@@ -8,17 +8,20 @@ use std::{
 
 use squall_apps::{Import, ImportOptions, Transport, import};
 use squall_attacks::{
-    End, Label, Shape, Transport as AttackTransport, labels::Kind, suite::Attack,
+    End, Label, Origin, Shape, Transport as AttackTransport, labels::Kind, suite::Attack,
+    wire::Settings,
 };
-use squall_flows::{FailedConversation, Served};
+use squall_flows::{FailedConversation, Failure, HostedFlow, Served};
 use squall_pcap::CaptureReader;
 use squall_plan::flows::PlayedScript;
 use squall_profile::{Attack as AttackSpec, Begin, Conversations, Flows};
 use squall_report::report::attack::{PassageReport, RulePassage};
+use squall_rules::RuleSet;
 use squall_units::Nanos;
 
 use crate::{
     Capture, Error, Line, Merged,
+    hosts::{LiveConversation, is_cut_short},
     passage::{Passage, PassageChecker},
 };
 
@@ -28,11 +31,15 @@ pub struct Live {
     pub(crate) import: Arc<Import>,
     /// Index of the label for each conversation, by its number in `import`.
     labels: Arc<Vec<Option<usize>>>,
+    /// If the clients are hosts: the number of their group, and the attack of each conversation.
+    hosts: Option<(usize, Arc<Vec<u32>>)>,
 }
 
 /// Whether TCP or UDP sockets can play the attack as well as prepared frames can. They can if the
 /// rule tests no headers, and the client starts.
-pub(crate) fn is_conversation(attack: &Attack) -> bool {
+pub(crate) fn is_conversation(attack: &Attack, settings: &Settings) -> bool {
+    let headers = if attack.ends.client.is_ipv6() { 40 + 8 } else { 20 + 8 };
+    let most = MAX_DATAGRAM.min(usize::from(settings.mtu).saturating_sub(headers));
     is_unicast(attack.ends.client)
         && is_unicast(attack.ends.server)
         && attack.exchanges.iter().all(|exchange| {
@@ -47,12 +54,22 @@ pub(crate) fn is_conversation(attack: &Attack) -> bool {
                 // fragments.
                 AttackTransport::Udp => {
                     exchange.turns.first().is_some_and(|turn| turn.from == End::Client)
-                        && exchange.turns.iter().all(|turn| turn.octets.len() <= MAX_DATAGRAM)
+                        && exchange.turns.iter().all(|turn| turn.octets.len() <= most)
                 }
                 AttackTransport::Segments | AttackTransport::Icmp | AttackTransport::Ip(_) => false,
             };
             transport_fits && usual && !exchange.same_address && !exchange.turns.is_empty()
         })
+}
+
+/// Whether a rule of the attack, or one played before it, matches what the server sends.
+pub(crate) fn needs_server(attack: &Attack, rules: &RuleSet) -> bool {
+    let mut played = attack.setters.iter().chain([&attack.rule]);
+    let to_client = played.any(|&rule| rules.rules[rule].flow.to == Some(End::Client));
+    let turns = attack.exchanges.iter().flat_map(|exchange| &exchange.turns);
+    let mut turns = turns.filter(|turn| turn.from == End::Server);
+    let is_required = |of: &Origin| matches!(of, Origin::Option(_) | Origin::Setter(_));
+    turns.any(|turn| to_client || turn.octets.origins().iter().any(is_required))
 }
 
 /// Maximum UDP payload in an IPv6 packet of 1500 octets: 1500 - 40 - 8.
@@ -72,7 +89,8 @@ fn is_unicast(address: IpAddr) -> bool {
 type Ends = ((IpAddr, u16), (IpAddr, u16), bool);
 
 impl Live {
-    pub fn of(lines: Vec<Line>, labels: &[Label]) -> Result<Self, Error> {
+    /// `hosts`: the number of the group whose hosts are the clients.
+    pub fn of(lines: Vec<Line>, labels: &[Label], hosts: Option<usize>) -> Result<Self, Error> {
         let capture = Capture::new(Merged::new(lines.iter().map(|line| line()).collect()));
         let usage = |error: &dyn std::fmt::Display| {
             Error::Usage(format!("cannot play attacks live: {error}"))
@@ -91,8 +109,38 @@ impl Live {
                 .get_mut(&(one.client_end, one.server_end, one.client.transport == Transport::Udp))
                 .and_then(Vec::pop)
         });
-        let of = of.collect();
-        Ok(Live { import: Arc::new(import), labels: Arc::new(of) })
+        let of: Vec<Option<usize>> = of.collect();
+        // A conversation without a label is a party of its own.
+        let party = |(number, label): (usize, &Option<usize>)| {
+            label.map_or(u32::MAX - number as u32, |label| labels[label].attack as u32)
+        };
+        let parties = || Arc::new(of.iter().enumerate().map(party).collect());
+        let hosts = hosts.map(|group| (group, parties()));
+        Ok(Live { import: Arc::new(import), labels: Arc::new(of), hosts })
+    }
+
+    /// The hosts in the form in which flows have them.
+    pub(crate) fn hosts(&self) -> Option<(usize, Vec<u32>)> {
+        self.hosts.as_ref().map(|(group, parties)| (*group, parties.to_vec()))
+    }
+
+    /// The conversations of hosts that have begun or were refused, by their labels. `is_between`:
+    /// the servers are on the other port, so the passage report has the other failures.
+    pub(crate) fn of_hosts(
+        &self,
+        script: &PlayedScript<'_>,
+        hosted: &[HostedFlow],
+        is_between: bool,
+    ) -> HashMap<usize, LiveConversation> {
+        let counts = |failure: &Failure| !is_between || *failure == Failure::AddressLost;
+        let of = |one: &HostedFlow| {
+            let number = (one.number as usize).checked_sub(script.before)?;
+            let number = script.plan.numbers.get(number)?;
+            let label = self.labels.get((*number as usize).wrapping_sub(1)).copied().flatten()?;
+            let unsent = one.not_begun.or(one.failure.filter(counts).map(Failure::name));
+            Some((label, LiveConversation { client: one.client, unsent }))
+        };
+        hosted.iter().filter_map(of).collect()
     }
 
     /// Indices of the labels of all conversations.
@@ -147,7 +195,8 @@ impl Live {
                 continue;
             };
             let label = &labels[label];
-            if label.begin > end {
+            // A client that lost its address says nothing about the device.
+            if label.begin > end || is_cut_short(label) {
                 continue;
             }
             // The sender of datagrams without answers cannot know whether they arrived, but the
@@ -232,6 +281,7 @@ mod tests {
     use std::sync::Arc;
 
     use squall_attacks::{Exchange, Octets, Turn, wire::Endpoints};
+    use squall_rules::Variables;
 
     use super::*;
 
@@ -265,6 +315,7 @@ mod tests {
     #[test]
     fn an_attack_that_needs_headers_is_not_a_conversation() {
         let turn = |from| Turn::new(from, Octets::framing(b"hello".as_slice()));
+        let is_conversation = |attack: &Attack| is_conversation(attack, &Settings::default());
         assert!(is_conversation(&attack(
             AttackTransport::Tcp,
             vec![turn(End::Server), turn(End::Client)]
@@ -276,5 +327,37 @@ mod tests {
         assert!(!is_conversation(&attack(AttackTransport::Tcp, vec![low])));
         let whole = Turn { shape: Shape { whole: true, ..Shape::default() }, ..turn(End::Client) };
         assert!(is_conversation(&attack(AttackTransport::Tcp, vec![whole])));
+    }
+
+    #[test]
+    fn a_datagram_that_would_leave_in_fragments_is_not_a_conversation() {
+        let longest = |client: &str, mtu| {
+            let settings = Settings { mtu, ..Settings::default() };
+            let fits = |octets: &usize| {
+                let octets = Octets::framing(vec![b'a'; *octets]);
+                let mut of = attack(AttackTransport::Udp, vec![Turn::new(End::Client, octets)]);
+                of.ends.client = client.parse().unwrap();
+                is_conversation(&of, &settings)
+            };
+            (1..1500).rev().find(fits)
+        };
+        assert_eq!([576, 1500].map(|mtu| longest("10.0.0.1", mtu)), [Some(548), Some(1452)]);
+        assert_eq!([1280, 1500].map(|mtu| longest("2001:db8::1", mtu)), [Some(1232), Some(1452)]);
+    }
+
+    #[test]
+    fn an_attack_needs_its_server_if_a_rule_matches_what_that_sends() {
+        let rules = "alert tcp any any -> any 80 (content:\"a\"; sid:1;)\n\
+                     alert tcp any 80 -> any any (flow:to_client; dsize:5; sid:2;)\n";
+        let rules = RuleSet::parse(rules, &Variables::standard());
+        let turn = |from, origin| Turn::new(from, Octets::of(b"hello".as_slice(), origin));
+        let of = |turns| attack(AttackTransport::Tcp, turns);
+        let option = Origin::Option(0);
+        let asked = of(vec![turn(End::Client, option), turn(End::Server, Origin::Framing)]);
+        assert!(!needs_server(&asked, &rules));
+        assert!(needs_server(&Attack { rule: 1, ..asked.clone() }, &rules));
+        assert!(needs_server(&Attack { setters: Arc::new(vec![1]), ..asked }, &rules));
+        assert!(needs_server(&of(vec![turn(End::Server, option)]), &rules));
+        assert!(!needs_server(&Attack { rule: 1, ..of(vec![turn(End::Client, option)]) }, &rules));
     }
 }

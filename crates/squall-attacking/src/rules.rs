@@ -161,8 +161,13 @@ pub fn wire(
     let mut settings = wire::Settings {
         seed: profile.effective_seed(),
         vlans: vlan.map(|id| id as u16).into_iter().collect(),
+        sessions: hosts.map_or([false; 2], |hosts| hosts.sessions(profile)),
         ..wire::Settings::default()
     };
+    if let Some(mru) = hosts.and_then(|hosts| hosts.mru(profile)) {
+        // 40 octets of IPv4 and TCP, which sessions carry.
+        (settings.mtu, settings.mss) = (mru, mru - 40);
+    }
     if let Some(gap) = spec.gap {
         settings.gap = gap;
     }

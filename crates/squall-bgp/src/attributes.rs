@@ -74,12 +74,15 @@ impl SegmentKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteAttributes {
     pub origin: Origin,
-    /// The whole path, without further numbers: `prepend` and `as_path` have no effect then.
+    /// The whole path, without further numbers: `prepend`, `as_path` and `further` have no effect
+    /// then.
     pub segments: Option<Vec<PathSegment>>,
     /// Copies of the own number in the path, in addition to the one for an external peer.
     pub prepend: u32,
     /// Numbers in the path after the own ones, the nearest system first.
     pub as_path: Vec<u32>,
+    /// Segments of the path after these numbers, which continue a sequence that they begin with.
+    pub further: Vec<PathSegment>,
     /// `None`: the own address of the family.
     pub next_hop: Option<IpAddr>,
     /// `MULTI_EXIT_DISC`.
@@ -237,7 +240,18 @@ fn write_path(
         let copies = attributes.prepend.saturating_add(u32::from(!session.is_internal));
         let own = std::iter::repeat_n(own.asn, copies as usize);
         let numbers = own.chain(attributes.as_path.iter().copied()).collect();
-        vec![PathSegment { kind: SegmentKind::Sequence, numbers }]
+        let mut path = vec![PathSegment { kind: SegmentKind::Sequence, numbers }];
+        for segment in &attributes.further {
+            match path.last_mut() {
+                Some(last)
+                    if last.kind == segment.kind && segment.kind == SegmentKind::Sequence =>
+                {
+                    last.numbers.extend(&segment.numbers);
+                }
+                _ => path.push(segment.clone()),
+            }
+        }
+        path
     });
     let value = |write: fn(&mut Vec<u8>, u32), has: fn(SegmentKind) -> bool| {
         let mut value = Vec::new();
@@ -273,4 +287,33 @@ fn write(out: &mut Vec<u8>, flags: u8, kind: u8, value: &[u8]) {
         }
     }
     out.extend_from_slice(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn further_segments_continue_the_sequence_of_the_own_numbers() {
+        let segment = |kind, numbers: &[u32]| PathSegment { kind, numbers: numbers.to_vec() };
+        let (sequence, set) = (SegmentKind::Sequence, SegmentKind::Set);
+        let path = |further: Vec<PathSegment>, is_internal| {
+            let attributes =
+                RouteAttributes { prepend: 1, as_path: vec![9], further, ..Default::default() };
+            let session = Negotiated { four_octet: true, is_internal, ..Negotiated::default() };
+            let own = PeerSettings { asn: 5, ..PeerSettings::default() };
+            let mut out = Vec::new();
+            write_path(&mut out, &attributes, &session, &own);
+            out.split_off(3)
+        };
+        let further = vec![segment(sequence, &[7]), segment(set, &[8]), segment(sequence, &[6])];
+        let rest = [0, 0, 0, 7, 1, 1, 0, 0, 0, 8, 2, 1, 0, 0, 0, 6];
+        let own = [2, 4, 0, 0, 0, 5, 0, 0, 0, 5, 0, 0, 0, 9];
+        assert_eq!(path(further.clone(), false), [&own[..], &rest].concat());
+        let own = [2, 3, 0, 0, 0, 5, 0, 0, 0, 9];
+        assert_eq!(path(further, true), [&own[..], &rest].concat());
+        // A set continues no sequence.
+        let own = [2, 3, 0, 0, 0, 5, 0, 0, 0, 5, 0, 0, 0, 9, 1, 1, 0, 0, 0, 8];
+        assert_eq!(path(vec![segment(set, &[8])], false), own);
+    }
 }

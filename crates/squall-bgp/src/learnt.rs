@@ -50,6 +50,8 @@ pub struct Learnt {
     sets: Option<Sets>,
     /// Changes when routes become stale: routes with another number are stale.
     generation: [u16; 2],
+    /// Changes since they were taken last; `None`: they are not kept.
+    changes: Option<Vec<LearntChange>>,
     /// Routes that were announced and withdrawn, also again.
     pub announced: u64,
     pub withdrawn: u64,
@@ -104,6 +106,13 @@ impl Drop for LearntSet {
 }
 
 type Table<A> = HashSet<Entry<A>, BuildHasherDefault<Mixer>>;
+
+/// A path of a prefix was learnt, or has ended. Paths that are announced again are no change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LearntChange {
+    pub prefix: Prefix,
+    pub is_learnt: bool,
+}
 
 /// A learnt route, and the identifier of its path (RFC 7911).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -170,17 +179,33 @@ struct Entry<A> {
 /// An address as words of a hash.
 trait Words: Copy + Eq {
     fn words(self) -> [u64; 2];
+    fn address(self) -> IpAddr;
+}
+
+impl<A: Words> Entry<A> {
+    fn prefix(&self) -> Prefix {
+        Prefix { address: self.address.address(), length: self.length }
+    }
 }
 
 impl Words for u32 {
     fn words(self) -> [u64; 2] {
         [0, self.into()]
     }
+
+    fn address(self) -> IpAddr {
+        Ipv4Addr::from_bits(self).into()
+    }
 }
 
 impl Words for [u64; 2] {
     fn words(self) -> [u64; 2] {
         self
+    }
+
+    fn address(self) -> IpAddr {
+        let [high, low] = self.map(u128::from);
+        Ipv6Addr::from_bits(high << 64 | low).into()
     }
 }
 
@@ -202,11 +227,15 @@ impl<A: Words> Hash for Entry<A> {
 /// A fast hash. It is not keyed: a peer that provokes collisions slows only the test that it is
 /// part of.
 #[derive(Debug, Default)]
-struct Mixer(u64);
+pub struct Mixer(u64);
 
 impl Hasher for Mixer {
     fn write(&mut self, octets: &[u8]) {
-        octets.iter().for_each(|octet| self.write_u64((*octet).into()));
+        for part in octets.chunks(8) {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            self.write_u64(u64::from_le_bytes(word));
+        }
     }
 
     fn write_u64(&mut self, word: u64) {
@@ -226,6 +255,7 @@ impl Learnt {
             ipv6: Table::default(),
             sets: None,
             generation: [0; 2],
+            changes: None,
             announced: 0,
             withdrawn: 0,
             not_kept: 0,
@@ -238,6 +268,24 @@ impl Learnt {
     pub fn with_attributes(mut self) -> Self {
         self.sets = Some(Sets::default());
         self
+    }
+
+    /// Keeps changes from now on, until they are taken ([`Learnt::take_changes`]).
+    pub fn keep_changes(&mut self) {
+        self.changes.get_or_insert_default();
+    }
+
+    /// Moves the changes to the end of `to`, in their order.
+    pub fn take_changes(&mut self, to: &mut Vec<LearntChange>) {
+        if let Some(changes) = &mut self.changes {
+            to.append(changes);
+        }
+    }
+
+    fn note(&mut self, prefix: Prefix, is_learnt: bool) {
+        if let Some(changes) = &mut self.changes {
+            changes.push(LearntChange { prefix, is_learnt });
+        }
     }
 
     /// The attributes of a route; `None`: it is not there, or attributes are not kept.
@@ -255,19 +303,9 @@ impl Learnt {
 
     /// The routes, in no order.
     pub fn iter(&self) -> impl Iterator<Item = LearntRoute> {
-        let ipv4 = self.ipv4.iter().map(|entry| LearntRoute {
-            prefix: Prefix {
-                address: Ipv4Addr::from_bits(entry.address).into(),
-                length: entry.length,
-            },
-            path: entry.path,
-        });
-        let ipv6 = self.ipv6.iter().map(|entry| {
-            let [high, low] = entry.address.map(u128::from);
-            let address = Ipv6Addr::from_bits(high << 64 | low).into();
-            LearntRoute { prefix: Prefix { address, length: entry.length }, path: entry.path }
-        });
-        ipv4.chain(ipv6)
+        let ipv4 = self.ipv4.iter().map(|entry| (entry.prefix(), entry.path));
+        let ipv6 = self.ipv6.iter().map(|entry| (entry.prefix(), entry.path));
+        ipv4.chain(ipv6).map(|(prefix, path)| LearntRoute { prefix, path })
     }
 
     /// Forgets a route that was learnt.
@@ -277,6 +315,9 @@ impl Learnt {
             IpAddr::V6(address) => self.ipv6.remove(&entry(halves(address), nlri, 0)),
         };
         self.limit.give(removed.into());
+        if removed {
+            self.note(Prefix { address: nlri.address(family), length: nlri.length }, false);
+        }
         if let Some(sets) = &mut self.sets {
             sets.by_route.remove(&LearntRoute::of(family, nlri));
         }
@@ -321,8 +362,12 @@ impl Learner for Learnt {
                 keep(&mut self.ipv6, &self.limit, entry(halves(address), &nlri, generation))
             }
         };
-        self.not_kept += u64::from(!kept);
-        if let (Some(sets), Some(Some(set)), true) = (&mut self.sets, set, kept) {
+        let is_kept = kept != Kept::No;
+        self.not_kept += u64::from(!is_kept);
+        if kept == Kept::New {
+            self.note(Prefix { address: nlri.address(family), length: nlri.length }, true);
+        }
+        if let (Some(sets), Some(Some(set)), true) = (&mut self.sets, set, is_kept) {
             sets.by_route.insert(LearntRoute::of(family, &nlri), set);
         }
     }
@@ -344,9 +389,10 @@ impl Learner for Learnt {
     fn swept(&mut self, family: Family) {
         let before = self.routes(family);
         let generation = self.generation[family.index()];
+        let changes = &mut self.changes;
         match family {
-            Family::Ipv4 => self.ipv4.retain(|entry| entry.generation == generation),
-            Family::Ipv6 => self.ipv6.retain(|entry| entry.generation == generation),
+            Family::Ipv4 => sweep(&mut self.ipv4, generation, changes),
+            Family::Ipv6 => sweep(&mut self.ipv6, generation, changes),
         }
         self.limit.give(before - self.routes(family));
         self.sweep_attributes();
@@ -354,9 +400,10 @@ impl Learner for Learnt {
 
     fn cleared(&mut self, family: Family) {
         self.limit.give(self.routes(family));
+        let changes = &mut self.changes;
         match family {
-            Family::Ipv4 => self.ipv4 = Table::default(),
-            Family::Ipv6 => self.ipv6 = Table::default(),
+            Family::Ipv4 => note_ends(&std::mem::take(&mut self.ipv4), changes),
+            Family::Ipv6 => note_ends(&std::mem::take(&mut self.ipv6), changes),
         }
         if let Some(sets) = &mut self.sets {
             sets.last = None;
@@ -380,16 +427,46 @@ fn halves(address: Ipv6Addr) -> [u64; 2] {
     [(bits >> 64) as u64, bits as u64]
 }
 
-/// Keeps a route. Returns whether there was room.
-fn keep<A: Words>(table: &mut Table<A>, limit: &LearntLimit, entry: Entry<A>) -> bool {
+/// The routes that are still stale have ended.
+fn sweep<A: Words>(table: &mut Table<A>, generation: u16, changes: &mut Option<Vec<LearntChange>>) {
+    table.retain(|entry| {
+        let stays = entry.generation == generation;
+        if let Some(changes) = changes.as_mut().filter(|_| !stays) {
+            changes.push(LearntChange { prefix: entry.prefix(), is_learnt: false });
+        }
+        stays
+    });
+}
+
+/// All routes of a table have ended.
+fn note_ends<A: Words>(table: &Table<A>, changes: &mut Option<Vec<LearntChange>>) {
+    if let Some(changes) = changes {
+        let ended = |entry: &Entry<A>| LearntChange { prefix: entry.prefix(), is_learnt: false };
+        changes.extend(table.iter().map(ended));
+    }
+}
+
+/// The result of an announcement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    New,
+    Again,
+    /// There was no room.
+    No,
+}
+
+/// Keeps a route.
+fn keep<A: Words>(table: &mut Table<A>, limit: &LearntLimit, entry: Entry<A>) -> Kept {
     if !limit.take(1) {
         // A route that is there already needs no room, but its generation changes.
-        return table.contains(&entry) && table.replace(entry).is_some();
+        let is_known = table.contains(&entry) && table.replace(entry).is_some();
+        return if is_known { Kept::Again } else { Kept::No };
     }
-    if table.replace(entry).is_some() {
-        limit.give(1);
+    if table.replace(entry).is_none() {
+        return Kept::New;
     }
-    true
+    limit.give(1);
+    Kept::Again
 }
 
 #[cfg(test)]
@@ -453,6 +530,40 @@ mod tests {
         assert_eq!(learnt.routes(Family::Ipv4), 4);
         learnt.swept(Family::Ipv4);
         assert_eq!(routes(&learnt), ["10.2.0.0/16#0", "10.7.0.0/16#0"]);
+    }
+
+    #[test]
+    fn changes_are_new_paths_and_the_ends_of_paths() {
+        let mut learnt = Learnt::new(LearntLimit::new(3));
+        change(&mut learnt, true, 0, 9);
+        learnt.keep_changes();
+        let taken = |learnt: &mut Learnt| {
+            let mut changes = Vec::new();
+            learnt.take_changes(&mut changes);
+            let text = |one: &LearntChange| {
+                format!("{}{}", if one.is_learnt { '+' } else { '-' }, one.prefix)
+            };
+            let mut texts: Vec<_> = changes.iter().map(text).collect();
+            // Routes that end together have no order.
+            texts.sort_unstable();
+            texts
+        };
+        // Known before, new, again, another path, without room.
+        for (path, number) in [(0, 9), (0, 1), (0, 1), (1, 1), (0, 2)] {
+            change(&mut learnt, true, path, number);
+        }
+        assert_eq!(taken(&mut learnt), ["+10.1.0.0/16", "+10.1.0.0/16"]);
+        change(&mut learnt, false, 1, 1);
+        change(&mut learnt, false, 1, 1);
+        assert_eq!(taken(&mut learnt), ["-10.1.0.0/16"]);
+        learnt.stale(Family::Ipv4);
+        change(&mut learnt, true, 0, 9);
+        assert_eq!(taken(&mut learnt), [""; 0]);
+        learnt.swept(Family::Ipv4);
+        assert_eq!(taken(&mut learnt), ["-10.1.0.0/16"]);
+        learnt.cleared(Family::Ipv6);
+        learnt.cleared(Family::Ipv4);
+        assert_eq!(taken(&mut learnt), ["-10.9.0.0/16"]);
     }
 
     #[test]

@@ -19,7 +19,9 @@ mod update;
 
 pub use attributes::{Envelope, Origin, PathSegment, RouteAttributes, SegmentKind, UpdateKind};
 pub use capabilities::{AddPath, Families};
-pub use learnt::{Learnt, LearntAttributes, LearntLimit, LearntRoute, LearntSet};
+pub use learnt::{
+    Learnt, LearntAttributes, LearntChange, LearntLimit, LearntRoute, LearntSet, Mixer,
+};
 pub use message::MOST;
 pub use notification::{Notification, cease};
 pub use packed::{Packed, PathIds, pack, room};
@@ -28,7 +30,7 @@ pub use session::{
     Counters, EndReason, Input, LastError, MessageCounters, Negotiated, Output, PeerSettings,
     Session, State, Way,
 };
-pub use update::{Learner, Nlri, RawAttributes, UpdateFaults};
+pub use update::{FaultReason, Learner, Nlri, RawAttributes, UpdateFaults};
 
 pub(crate) use capabilities::{Capabilities, RestartCapability};
 pub(crate) use message::{HEADER, MOST_EXTENDED};

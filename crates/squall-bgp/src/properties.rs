@@ -41,8 +41,8 @@ prop_compose! {
         large_communities in vec(any::<[u32; 3]>(), 0..20),
     ) -> RouteAttributes {
         RouteAttributes {
-            origin, segments: None, prepend, as_path, next_hop: None, med, local_pref, communities,
-            extended_communities, large_communities,
+            origin, segments: None, prepend, as_path, further: Vec::new(), next_hop: None, med,
+            local_pref, communities, extended_communities, large_communities,
         }
     }
 }

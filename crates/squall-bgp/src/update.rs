@@ -7,6 +7,7 @@ use squall_units::{be16, be32, get_be16};
 use crate::{
     Families, Family, Notification,
     attributes::{EXTENDED_LENGTH, OPTIONAL, PathSegment, SegmentKind, TRANSITIVE, kind},
+    message::AS_TRANS,
     notification::code,
 };
 
@@ -107,15 +108,21 @@ impl<'a> RawAttributes<'a> {
     pub fn segments(&self) -> Vec<PathSegment> {
         let mut path = segments(self.get(kind::AS_PATH).unwrap_or_default(), self.wide);
         let Some(value) = self.get(kind::AS4_PATH).filter(|_| !self.wide) else { return path };
-        let last = segments(value, true);
-        let count = |path: &[PathSegment]| path.iter().map(|it| it.numbers.len()).sum::<usize>();
-        let Some(mut first) = count(&path).checked_sub(count(&last)) else { return path };
-        for segment in &mut path {
-            segment.numbers.truncate(first);
-            first -= segment.numbers.len();
+        // Another number says that a router without these attributes has aggregated the route.
+        let by_old = |octets| get_be16(octets, 0).is_some_and(|asn| asn != AS_TRANS);
+        let has_as4 = self.get(kind::AS4_AGGREGATOR).is_some();
+        if has_as4 && self.get(kind::AGGREGATOR).is_some_and(by_old) {
+            return path;
         }
+        let mut last = segments(value, true);
+        // RFC 6793 section 6: confederations have no part in it.
+        last.retain(|segment| weight(segment.kind, 1) > 0);
+        let count = |path: &[PathSegment]| {
+            path.iter().map(|it| weight(it.kind, it.numbers.len())).sum::<usize>()
+        };
+        let Some(first) = count(&path).checked_sub(count(&last)) else { return path };
+        keep_first(&mut path, first);
         path.extend(last);
-        path.retain(|segment| !segment.numbers.is_empty());
         // The sequence that both have a part of is one again.
         path.dedup_by(|next, before| {
             let is_one = [&*next, &*before].iter().all(|it| it.kind == SegmentKind::Sequence);
@@ -134,15 +141,126 @@ impl<'a> RawAttributes<'a> {
     }
 }
 
+/// A kind of errors in UPDATEs that do not end the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultReason {
+    /// `malformed COMMUNITIES`
+    pub text: &'static str,
+    /// The section that says what follows: `RFC 7606 section 7.8`.
+    pub source: &'static str,
+    /// The attribute is discarded alone. Otherwise the routes of the UPDATE are treated as
+    /// withdrawn.
+    pub discards: bool,
+    /// The type of the attribute; 0: any type.
+    kind: u8,
+}
+
+impl FaultReason {
+    const fn of(kind: u8, discards: bool, text: &'static str, source: &'static str) -> Self {
+        Self { text, source, discards, kind }
+    }
+}
+
+/// Places of reasons that depend on no attribute.
+const MISSING: usize = 0;
+const BEYOND: usize = 1;
+const REPEATED: usize = 2;
+
+const COUNT: usize = 23;
+/// All reasons.
+static REASONS: [FaultReason; COUNT] = [
+    FaultReason::of(0, false, "no ORIGIN, AS_PATH or NEXT_HOP", "RFC 7606 section 3 (d)"),
+    FaultReason::of(0, false, "attribute beyond the list", "RFC 7606 section 4"),
+    FaultReason::of(0, true, "attribute that is there twice", "RFC 7606 section 3 (g)"),
+    FaultReason::of(kind::ORIGIN, false, "malformed ORIGIN", "RFC 7606 section 7.1"),
+    FaultReason::of(kind::AS_PATH, false, "malformed AS_PATH", "RFC 7606 section 7.2"),
+    FaultReason::of(kind::NEXT_HOP, false, "malformed NEXT_HOP", "RFC 7606 section 7.3"),
+    FaultReason::of(kind::MED, false, "malformed MULTI_EXIT_DISC", "RFC 7606 section 7.4"),
+    FaultReason::of(kind::LOCAL_PREF, false, "malformed LOCAL_PREF", "RFC 7606 section 7.5"),
+    FaultReason::of(
+        kind::LOCAL_PREF,
+        true,
+        "LOCAL_PREF of an external neighbor",
+        "RFC 7606 section 7.5",
+    ),
+    FaultReason::of(
+        kind::ATOMIC_AGGREGATE,
+        true,
+        "malformed ATOMIC_AGGREGATE",
+        "RFC 7606 section 7.6",
+    ),
+    FaultReason::of(kind::AGGREGATOR, true, "malformed AGGREGATOR", "RFC 7606 section 7.7"),
+    FaultReason::of(kind::COMMUNITIES, false, "malformed COMMUNITIES", "RFC 7606 section 7.8"),
+    FaultReason::of(kind::ORIGINATOR_ID, false, "malformed ORIGINATOR_ID", "RFC 7606 section 7.9"),
+    FaultReason::of(
+        kind::ORIGINATOR_ID,
+        true,
+        "ORIGINATOR_ID of an external neighbor",
+        "RFC 7606 section 7.9",
+    ),
+    FaultReason::of(kind::CLUSTER_LIST, false, "malformed CLUSTER_LIST", "RFC 7606 section 7.10"),
+    FaultReason::of(
+        kind::CLUSTER_LIST,
+        true,
+        "CLUSTER_LIST of an external neighbor",
+        "RFC 7606 section 7.10",
+    ),
+    FaultReason::of(kind::MP_REACH, false, "flags of MP_REACH_NLRI", "RFC 7606 section 3 (c)"),
+    FaultReason::of(kind::MP_UNREACH, false, "flags of MP_UNREACH_NLRI", "RFC 7606 section 3 (c)"),
+    FaultReason::of(
+        kind::EXTENDED_COMMUNITIES,
+        false,
+        "malformed EXTENDED COMMUNITIES",
+        "RFC 7606 section 7.14",
+    ),
+    FaultReason::of(
+        kind::IPV6_EXTENDED_COMMUNITIES,
+        false,
+        "malformed IPv6 EXTENDED COMMUNITIES",
+        "RFC 7606 section 7.15",
+    ),
+    FaultReason::of(kind::AS4_PATH, true, "unexpected or malformed AS4_PATH", "RFC 6793 section 6"),
+    FaultReason::of(
+        kind::AS4_AGGREGATOR,
+        true,
+        "unexpected or malformed AS4_AGGREGATOR",
+        "RFC 6793 section 6",
+    ),
+    FaultReason::of(
+        kind::LARGE_COMMUNITIES,
+        false,
+        "malformed LARGE_COMMUNITY",
+        "RFC 8092 section 6",
+    ),
+];
+
 /// Errors in received UPDATEs that did not end the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpdateFaults {
+    /// By the place of a reason, the UPDATEs that had it.
+    reasons: [u32; COUNT],
     /// UPDATEs whose routes were treated as withdrawn, because of their attributes.
     pub treated_as_withdrawn: u64,
     /// Attributes that were discarded.
     pub attributes_discarded: u64,
     /// Fields with routes of families that the session does not carry.
     pub other_families: u64,
+}
+
+impl UpdateFaults {
+    /// The reasons of the UPDATEs and attributes, and how many UPDATEs had each.
+    pub fn reasons(&self) -> impl Iterator<Item = (&'static FaultReason, u64)> {
+        let counts = self.reasons.map(u64::from);
+        REASONS.iter().zip(counts).filter(|(_, count)| *count > 0)
+    }
+
+    /// Counts the reasons of an UPDATE that `counts`, of those whose bits are set.
+    fn add(&mut self, reasons: u32, counts: impl Fn(&FaultReason) -> bool) {
+        for (place, (count, reason)) in self.reasons.iter_mut().zip(&REASONS).enumerate() {
+            let is_set = reasons >> place & 1 == 1 && counts(reason);
+            *count = count.saturating_add(is_set.into());
+        }
+    }
 }
 
 /// Settings of a session that its UPDATEs depend on.
@@ -180,6 +298,7 @@ pub(crate) fn read_update(
 
     let mut scanned = scan(attributes, context)?;
     faults.attributes_discarded += scanned.discarded;
+    faults.add(scanned.reasons, |reason| reason.discards);
 
     let mut each = |family: Family,
                     octets: &[u8],
@@ -227,6 +346,8 @@ pub(crate) fn read_update(
     let complete =
         has(kind::ORIGIN) && has(kind::AS_PATH) && (announced.is_empty() || has(kind::NEXT_HOP));
     let withdraw = scanned.withdraw || !complete;
+    // Its attribute may be there, but malformed: then that is the reason.
+    let missing = if !complete && !scanned.withdraw { 1 << MISSING } else { 0 };
     let mut take = |raw: &RawAttributes<'_>, family: Family, nlri: Nlri<'_>| match withdraw {
         true => rib.withdrawn(family, nlri),
         false => rib.announced(family, nlri, raw),
@@ -241,6 +362,7 @@ pub(crate) fn read_update(
         each(family, octets, OPTIONAL_ATTRIBUTE, &mut |family, nlri| take(&raw, family, nlri))?;
     }
     faults.treated_as_withdrawn += u64::from(withdraw);
+    faults.add(scanned.reasons | missing, |reason| !reason.discards);
     Ok(None)
 }
 
@@ -271,6 +393,8 @@ struct Scanned<'a> {
     raw: RawAttributes<'a>,
     attributes: u32,
     discarded: u64,
+    /// The places of the reasons, as bits.
+    reasons: u32,
     /// The routes of the UPDATE are treated as withdrawn.
     withdraw: bool,
     /// There is an `MP_REACH_NLRI`, of any family.
@@ -298,6 +422,7 @@ fn scan<'a>(octets: &'a [u8], context: &UpdateContext) -> Result<Scanned<'a>, No
         raw,
         attributes: 0,
         discarded: 0,
+        reasons: 0,
         withdraw: false,
         reaches: false,
         reachable: None,
@@ -308,6 +433,7 @@ fn scan<'a>(octets: &'a [u8], context: &UpdateContext) -> Result<Scanned<'a>, No
         let Some((attribute, after)) = Attribute::read(rest) else {
             // RFC 7606 section 4: the length of the list still shows where the routes begin.
             scanned.withdraw = true;
+            scanned.reasons |= 1 << BEYOND;
             scanned.attributes += 1;
             break;
         };
@@ -320,6 +446,7 @@ fn scan<'a>(octets: &'a [u8], context: &UpdateContext) -> Result<Scanned<'a>, No
                 return Err(Notification::new(code::UPDATE, 1));
             }
             scanned.discarded += 1;
+            scanned.reasons |= 1 << REPEATED;
             continue;
         }
         put(&mut seen, kind);
@@ -333,11 +460,23 @@ fn scan<'a>(octets: &'a [u8], context: &UpdateContext) -> Result<Scanned<'a>, No
         }
         match check(&attribute, context)? {
             None => put(&mut scanned.raw.valid, kind),
-            Some(Fault::Discard) => scanned.discarded += 1,
-            Some(Fault::Withdraw) => scanned.withdraw = true,
+            Some(Fault::Discard) => {
+                scanned.discarded += 1;
+                scanned.reasons |= bit(kind, true);
+            }
+            Some(Fault::Withdraw) => {
+                scanned.withdraw = true;
+                scanned.reasons |= bit(kind, false);
+            }
         }
     }
     Ok(scanned)
+}
+
+/// The bit of the reason about an attribute.
+fn bit(kind: u8, discards: bool) -> u32 {
+    let is_it = |reason: &FaultReason| reason.kind == kind && reason.discards == discards;
+    REASONS.iter().position(is_it).map_or(0, |place| 1 << place)
 }
 
 /// Checks flags and length of an attribute (RFC 7606 sections 3 (c) and 7).
@@ -460,6 +599,35 @@ impl<'a> Iterator for Reader<'a> {
         };
         Some(read().ok_or(()))
     }
+}
+
+/// The share of a segment in the length of a path (RFC 4271 section 9.1.2.2, RFC 5065 section 5.3).
+fn weight(kind: SegmentKind, numbers: usize) -> usize {
+    match kind {
+        SegmentKind::Sequence => numbers,
+        SegmentKind::Set => numbers.min(1),
+        SegmentKind::ConfederationSequence | SegmentKind::ConfederationSet => 0,
+    }
+}
+
+/// Keeps the first part of a path, which counts `first`. The segment of a confederation stays if it
+/// is the first one, or next to one that stays (RFC 6793 section 4.2.3).
+fn keep_first(path: &mut Vec<PathSegment>, mut first: usize) {
+    let mut kept = 0;
+    for segment in path.iter_mut() {
+        let all = weight(segment.kind, segment.numbers.len());
+        if all > 0 && first == 0 {
+            break;
+        }
+        kept += 1;
+        if all > first {
+            // Only a sequence counts more than 1.
+            segment.numbers.truncate(first);
+            break;
+        }
+        first -= all;
+    }
+    path.truncate(kept);
 }
 
 /// Whether a path consists of whole segments, with numbers of `width` octets (RFC 7606 section
@@ -588,6 +756,37 @@ mod tests {
         let as4 = [0xc0, 17, 10, 2, 2, 0xfa, 0x56, 0xea, 1, 0, 0, 0, 7];
         let update = body(&[], &[ORIGIN, &path, HOP, &as4], ROUTE);
         assert_eq!(good(&update, &context), ["+10.1.0.0/16#0 192.0.2.1 [65001, 4200000001, 7]"]);
+        // A set counts as one, whatever it has (RFC 4271 section 9.1.2.2).
+        let set = [0x40, 2, 10, 2, 2, 0xfd, 0xe9, 0xfd, 0xea, 1, 1, 0x5b, 0xa0];
+        let two = [0xc0, 17, 10, 1, 2, 0xfa, 0x56, 0xea, 1, 0xfa, 0x56, 0xea, 2];
+        let update = body(&[], &[ORIGIN, &set, HOP, &two], ROUTE);
+        assert_eq!(
+            good(&update, &context),
+            ["+10.1.0.0/16#0 192.0.2.1 [65001, 65002, 4200000001, 4200000002]"]
+        );
+        // The set of the first part stays whole. A confederation counts nothing: one next to what
+        // stays does so, too.
+        let first = [
+            &[0x40, 2, 24, 3, 1, 0, 50, 1, 2, 0, 1, 0, 2, 3, 1, 0, 51][..],
+            &[2, 2, 0x5b, 0xa0, 0, 7, 4, 1, 0, 52],
+        ]
+        .concat();
+        let update = body(&[], &[ORIGIN, &first, HOP, &as4], ROUTE);
+        assert_eq!(
+            good(&update, &context),
+            ["+10.1.0.0/16#0 192.0.2.1 [50, 1, 2, 51, 4200000001, 7]"]
+        );
+        // It is ignored with an AS4_AGGREGATOR whose place in AGGREGATOR has another number.
+        let as4_aggregator = [0xc0, 18, 8, 0xfa, 0x56, 0xea, 1, 1, 1, 1, 1];
+        for (asn, more, expected) in [
+            ([0x5b, 0xa0], &as4_aggregator[..], "[65001, 4200000001, 7]"),
+            ([0xfd, 0xea], &as4_aggregator[..], "[65001, 23456, 7]"),
+            ([0xfd, 0xea], &[][..], "[65001, 4200000001, 7]"),
+        ] {
+            let aggregator = [&[0xc0, 7, 6][..], &asn, &[1, 1, 1, 1]].concat();
+            let update = body(&[], &[ORIGIN, &path, HOP, &aggregator, &as4, more], ROUTE);
+            assert_eq!(good(&update, &context), [format!("+10.1.0.0/16#0 192.0.2.1 {expected}")]);
+        }
         // A longer AS4_PATH than AS_PATH is ignored.
         let short = [0x40, 2, 4, 2, 1, 0x5b, 0xa0];
         let update = body(&[], &[ORIGIN, &short, HOP, &as4], ROUTE);
@@ -634,7 +833,23 @@ mod tests {
             let (result, log, faults) = read(&body(&[], attributes, ROUTE), &BOTH);
             assert_eq!((result, log), (Ok(()), vec!["-10.1.0.0/16#0".to_owned()]), "{what}");
             assert_eq!((faults.treated_as_withdrawn, faults.attributes_discarded), (1, 0));
+            let [(reason, 1)] = faults.reasons().collect::<Vec<_>>()[..] else {
+                panic!("{what}: {faults:?}");
+            };
+            assert!(!reason.discards, "{what}");
         }
+        let reasons = |attributes: &[&[u8]]| -> Vec<_> {
+            let (_, _, faults) = read(&body(&[], attributes, ROUTE), &BOTH);
+            faults.reasons().map(|(reason, count)| (reason.text, reason.source, count)).collect()
+        };
+        let no_origin = ("no ORIGIN, AS_PATH or NEXT_HOP", "RFC 7606 section 3 (d)", 1);
+        assert_eq!(reasons(&[PATH, HOP]), [no_origin]);
+        let communities = ("malformed COMMUNITIES", "RFC 7606 section 7.8", 1);
+        let half: &[u8] = &[0xc0, 8, 2, 0, 1];
+        assert_eq!(reasons(&[ORIGIN, PATH, HOP, half]), [communities]);
+        // A second one is discarded, whatever it has.
+        let twice = ("attribute that is there twice", "RFC 7606 section 3 (g)", 1);
+        assert_eq!(reasons(&[ORIGIN, PATH, HOP, half, half]), [twice, communities]);
     }
 
     #[test]
@@ -655,6 +870,8 @@ mod tests {
             assert_eq!(result, Ok(()), "{what}");
             assert_eq!(log, ["+10.1.0.0/16#0 192.0.2.1 [65001]"], "{what}");
             assert_eq!((faults.treated_as_withdrawn, faults.attributes_discarded), (0, 1));
+            let reasons: Vec<_> = faults.reasons().collect();
+            assert!(matches!(reasons[..], [(FaultReason { discards: true, .. }, 1)]), "{what}");
         }
         let internal = UpdateContext { internal: true, ..BOTH };
         for attribute in [all[0].1, all[3].1, all[4].1] {

@@ -36,6 +36,10 @@ Examples:
   squall flows http \
                   --url https://10.0.0.2/ --port eth1 --clients 10.0.1.1 --users 20 --tls-option \
                   ca=ca.pem --tls-option client_certificate=me.pem --tls-option client_key=me.key
+  squall flows http --url https://10.0.0.2/ --http2 --requests 100 --streams 10 --port eth1 \
+    --clients 10.0.1.1 --users 20
+  squall flows http --url http://10.0.0.2/ --proxy-protocol v2 --proxy-option \
+                  sources=203.0.113.0/24 --port eth1 --clients 10.0.1.1 --cps 100
   squall flows app http --port eth1 --wrap 'vlan 7' --port2 eth2 --wrap2 'vlan 8' --clients \
                   16.0.0.0/24 --servers 48.0.0.1 --cps 1k
   squall flows app dns --port eth1 --port2 eth2 --clients 16.0.0.0/24 --servers 48.0.0.1 --cps 1k \
@@ -201,6 +205,9 @@ struct Clients {
     /// Choose the address and port of the next flow in this order: sequential, random, hash
     #[arg(long, value_name = "ORDER", help_heading = "Load")]
     order: Option<String>,
+    /// Use N streams at a time in each connection of HTTP/2, and divide its requests among them
+    #[arg(long, value_name = "N", requires = "http2", help_heading = "Load")]
+    streams: Option<u16>,
     /// Start N flows per second, even if earlier ones are still open: 10k, 0.5
     #[arg(
         long,
@@ -275,6 +282,19 @@ struct Any {
     /// versions=1.2,1.3, ciphers=NAME,..., groups=NAME,...; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     tls_option: Vec<String>,
+    /// Begin each flow with a header of the PROXY protocol, v1 or v2: clients send it, servers
+    /// require one of either version
+    #[arg(long, value_name = "VERSION")]
+    proxy_protocol: Option<String>,
+    /// Set an option of the PROXY headers that clients send: sources=203.0.113.0/24 (addresses, in
+    /// turn); with v2 also local=true, alpn=h2, authority=www.example.net, unique_id=true,
+    /// checksum=true; repeatable
+    #[arg(long, value_name = "NAME=VALUE", requires = "proxy_protocol")]
+    proxy_option: Vec<String>,
+    /// Use HTTP/2 in place of HTTP/1.1, at each end that Squall runs: agreed on by ALPN with TLS,
+    /// and otherwise known to both ends (h2c)
+    #[arg(long)]
+    http2: bool,
     /// Send all packets to this router; once for each of IPv4 and IPv6
     #[arg(long, value_name = "IP", help_heading = "Network")]
     gateway: Vec<String>,

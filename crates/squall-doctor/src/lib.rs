@@ -3,18 +3,16 @@
 //!
 //! [`examine`] reads facts and changes nothing. [`Trial`] sends a few frames with each kind of
 //! port, in memory, into a file and through a private lab, and counts the frames that arrive.
-//! [`probe`] sends at full rate with each kind of port on an interface. [`selftest`] measures how
+//! [`nic`] examines a network card. [`probe`] sends at full rate with each kind of port on an
+//! interface. [`selftest`] measures how
 //! much receiving adds to the gaps of a steady stream. Each of these is an ordinary session.
 #![forbid(unsafe_code)]
 
+pub mod nic;
 pub mod probe;
 pub mod selftest;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, path::PathBuf, time::Duration};
 
 use serde::Serialize;
 use squall_options::{Clock, Count, RunOptions};
@@ -47,7 +45,8 @@ pub enum State {
 /// The result of the check of one feature.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// Heading: `cpu`, `permissions`, `kernel`, `libraries`, `ports`.
+    /// Heading: `cpu`, `permissions`, `kernel`, `libraries`, `ports`; a network card has `link`,
+    /// `queues`, `time`, `offloads`, `xdp`, `dpdk`.
     pub topic: &'static str,
     pub name: &'static str,
     pub state: State,
@@ -155,12 +154,8 @@ fn online() -> usize {
 
 /// The CPU limit set by the control groups (version 2) of this process.
 fn quota() -> Finding {
-    let groups = text("/proc/self/cgroup");
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    let limits = Path::new(path).ancestors().filter_map(|group| {
-        let max = fs::read_to_string(Path::new("/sys/fs/cgroup").join(group).join("cpu.max"));
-        cpus_of_quota(&max.ok()?)
-    });
+    let limits = squall_machine::of_control_groups("cpu.max");
+    let limits = limits.iter().filter_map(|max| cpus_of_quota(max));
     match limits.min_by(f64::total_cmp) {
         None => Finding::ok("cpu", "quota", "none"),
         Some(cpus) => Finding::ok("cpu", "quota", format!("{cpus:.2} CPUs")).advised(

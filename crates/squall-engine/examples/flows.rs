@@ -88,6 +88,8 @@ fn load(arrival: Arrival, life: &str, answer: u64) -> Load {
         client: client.build().expect("a good program"),
         server: server.build().expect("a good program"),
         tls: None,
+        proxy: None,
+        http: None,
         client_tunables: tunables.clone(),
         server_tunables: tunables,
         arrival,

@@ -1,20 +1,22 @@
 //! Frames of a replay between hosts: each conversation begins from the hosts that are next in turn,
 //! and ends if one of them loses its address.
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc};
+use std::{collections::HashMap, net::IpAddr, ops::Range, sync::Arc};
 
 use squall_edit::set_addresses;
-use squall_host::{BoundHost, HostTable};
+use squall_host::{BoundHost, HostTable, PPPOE_SESSION};
 use squall_plan::ReplayHosts;
 use squall_replay::{Chunk, Departure, Progress};
-use squall_units::Picos;
+use squall_units::{Picos, get_be16};
 
 use crate::hosts::HostTables;
 
 /// Reasons for which frames do not leave, in the words of flows: no host had an address when the
-/// conversation began; its host has lost the address since.
+/// conversation began; its host has lost the address since; its access concentrator has no session
+/// with the other end.
 const NO_HOST: &str = "no_host";
 const ADDRESS_LOST: &str = "address_lost";
+const NO_SESSION: &str = "no_session";
 
 /// The hosts of a conversation, and what became of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +28,7 @@ pub struct HostedConversation {
     /// the replay.
     pub sent: u32,
     pub last: Picos,
-    /// Why some or all of its frames did not leave: `no_host` or `address_lost`.
+    /// Why some or all of its frames did not leave: `no_host`, `address_lost` or `no_session`.
     pub unsent: Option<&'static str>,
 }
 
@@ -91,7 +93,7 @@ impl HostFrames {
         if let Some(reason) = conversation.unsent {
             return Err(reason);
         }
-        for (host, group) in conversation.hosts.iter_mut().zip(groups) {
+        for (host, group) in conversation.hosts.iter_mut().zip(groups.iter()) {
             let (Some(host), Some(group)) = (host, group) else { continue };
             let now = group.table.get(host.number).filter(|now| now.address == host.address);
             let Some(now) = now else {
@@ -100,6 +102,17 @@ impl HostFrames {
             };
             // The gateway may have another MAC address by now.
             *host = now;
+        }
+        // An access concentrator has a session, and a next hop, for each of its clients.
+        let addresses = conversation.hosts.map(|host| host.map(|host| host.address));
+        let others = [addresses[1], addresses[0]];
+        for ((host, group), other) in conversation.hosts.iter_mut().zip(groups.iter()).zip(others) {
+            let (Some(host), Some(group), Some(other)) = (host, group, other) else { continue };
+            let Some(path) = group.table.path(*host, other) else {
+                conversation.unsent = Some(NO_SESSION);
+                return Err(NO_SESSION);
+            };
+            *host = path;
         }
         Ok(conversation.hosts)
     }
@@ -167,17 +180,39 @@ impl Conversation {
     }
 }
 
-/// Writes the addresses of the hosts into a frame. A host sends through its gateway. To a host,
-/// other ends send directly.
+/// Writes the addresses of the hosts into a frame. A host sends through its gateway, or in its
+/// session. To a host, other ends send directly, or in its session as its access concentrator.
 fn put(frame: &mut [u8], from_client: bool, [client, server]: [Option<BoundHost>; 2]) {
     let (sender, receiver, own) = match from_client {
         true => (client, server, ReplayHosts::CLIENT),
         false => (server, client, ReplayHosts::SERVER),
     };
-    let next_hop = sender.map(|host| host.next_hop).or(receiver.map(|host| host.mac));
-    frame[..6].copy_from_slice(&next_hop.expect("one end is a host").0);
-    frame[6..12].copy_from_slice(&sender.map_or(own, |host| host.mac).0);
+    let session = session_field(frame);
+    let (to, from, number) = match (sender, receiver) {
+        (Some(sender), _) => (sender.next_hop, sender.mac, sender.session),
+        // The next hop of a client of PPPoE is the other end of its session.
+        (None, Some(host)) if session.is_some() => (host.mac, host.next_hop, host.session),
+        (None, Some(host)) => (host.mac, own, 0),
+        (None, None) => unreachable!("one end is a host"),
+    };
+    frame[..6].copy_from_slice(&to.0);
+    frame[6..12].copy_from_slice(&from.0);
+    if let Some(field) = session {
+        frame[field].copy_from_slice(&number.to_be_bytes());
+    }
     set_addresses(frame, sender.map(|host| host.address), receiver.map(|host| host.address));
+}
+
+/// Where a frame has the number of its session of PPPoE (RFC 2516 section 4), if it is in one.
+fn session_field(frame: &[u8]) -> Option<Range<usize>> {
+    let mut at = 12;
+    loop {
+        match get_be16(frame, at)? {
+            0x8100 | 0x88a8 => at += 4,
+            PPPOE_SESSION => return Some(at + 4..at + 6).filter(|field| field.end <= frame.len()),
+            _ => return None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -253,6 +288,61 @@ mod tests {
         assert_eq!(ends(&there), (address(1, 1), address(2, 2)));
         assert_eq!((&there[..6], &back[..6]), (&GATEWAY.0[..], &other.0[..]));
         assert_eq!((there[7], back[7]), (1, 2), "the MAC addresses of the hosts");
+    }
+
+    /// The frame in session 0, with a VLAN tag.
+    fn in_session(frame: &[u8]) -> Vec<u8> {
+        let headers = [0x81, 0, 0, 7, 0x88, 0x64, 0x11, 0, 0, 0, 0, 30, 0, 0x21];
+        [&frame[..12], &headers, &frame[14..]].concat()
+    }
+
+    #[test]
+    fn frames_are_in_the_session_of_their_host_in_both_directions() {
+        let ([clients, _], mut hosts) = hosts(true, false);
+        clients.bind_in_session(2, address(1, 2), GATEWAY, 0xfffe);
+        let [mut there, mut back] = [true, false].map(|from| in_session(&frame(0, from)));
+        assert!(hosts.address(&mut there) && hosts.address(&mut back));
+        let mac = [2, 1, 0, 0, 0, 3];
+        for (frame, to, from) in [(&there, &GATEWAY.0, &mac), (&back, &mac, &GATEWAY.0)] {
+            assert_eq!((&frame[..6], &frame[6..12]), (&to[..], &from[..]));
+            assert_eq!(frame[12..20], [0x81, 0, 0, 7, 0x88, 0x64, 0x11, 0]);
+            assert_eq!(frame[20..26], [0xff, 0xfe, 0, 30, 0, 0x21]);
+        }
+        assert_eq!(there[38..42], [10, 1, 0, 3]);
+        assert_eq!(back[42..46], [10, 1, 0, 3]);
+        // The host begins again, with the same address: another session.
+        clients.bind_in_session(2, address(1, 2), GATEWAY, 9);
+        let mut there = in_session(&frame(0, true));
+        assert!(hosts.address(&mut there));
+        assert_eq!(there[20..22], [0, 9]);
+    }
+
+    #[test]
+    fn a_concentrator_sends_in_the_session_of_the_client_and_not_without_one() {
+        let clients = table(1);
+        let first = std::net::Ipv4Addr::new(10, 1, 0, 1);
+        let servers = HostTable::new(1, (GATEWAY, 1), &[]).with_sessions(first, 4);
+        let servers = Arc::new(servers);
+        let shared: HostTables = [Some(clients.clone()), Some(servers.clone())].into();
+        let groups = ReplayHosts { clients: Some(0), servers: Some(1) };
+        let mut hosts = HostFrames::new(groups, &shared);
+        servers.bind(0, address(9, 0), GATEWAY);
+        for host in [0, 1] {
+            clients.bind_in_session(host, address(1, host), GATEWAY, 7 + host as u16);
+        }
+        let mac = MacAddr([2, 1, 0, 0, 0, 1]);
+        servers.set_session(first, Some((mac, 7)));
+        let mut back = in_session(&frame(0, false));
+        assert!(hosts.address(&mut back));
+        assert_eq!((&back[..6], &back[6..12]), (&mac.0[..], &GATEWAY.0[..]));
+        assert_eq!(back[20..22], [0, 7]);
+        // The other client has no session there, and the first one loses its own.
+        assert_eq!(hosts.missing(&frame(1, true)), Some("no_session"));
+        assert_eq!(hosts.missing(&frame(0, true)), None);
+        servers.set_session(first, None);
+        assert_eq!(hosts.missing(&frame(0, true)), Some("no_session"));
+        let all = hosts.conversations();
+        assert_eq!([0, 1].map(|number| all[&number].unsent), [Some("no_session"); 2]);
     }
 
     #[test]

@@ -42,15 +42,16 @@ const UNBOUND: BoundHost = BoundHost {
 };
 
 impl HostSupply {
-    /// `None` if this run has no table of the groups: a stream that was added during the run can
-    /// only use groups that were used from the start. `first` is the place in the table at which a
+    /// `None` if this run has no table of the groups or routes: a stream that was added during the
+    /// run can only use those that were used from the start. `first` is the place in the table at which a
     /// worker begins, different for each that shares the stream.
     pub fn new(hosts: &StreamHosts, tables: &HostTables, first: u64) -> Option<Self> {
         let turns = |number: Option<usize>| match number {
             Some(number) => Some(Some(Turns::new(tables.get(number)?.as_ref()?, first))),
             None => Some(None),
         };
-        Some(Self { src: turns(hosts.src)?, dst: turns(hosts.dst)?, fields: hosts.fields.clone() })
+        let dst = turns(hosts.learnt.map(|routes| routes.table).or(hosts.dst))?;
+        Some(Self { src: turns(hosts.src)?, dst, fields: hosts.fields.clone() })
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{
     Clock, Counters, PortTx, Snapshot,
     clock::{Stalls, Watch},
     command::{Action, Command},
+    learnt::{self, LearntTable, MOST_DESTINATIONS},
     native::NativeRouter,
     output::{FrameMaker, Output, Room},
     routers::{DaemonLink, RouterEnd, RouterQueues, UNSCHEDULED},
@@ -84,8 +85,8 @@ pub fn host_log(running: &Running, group: usize, host: u32) -> Option<SeenLog> {
     running.show::<SeenLog>(&(at..at + 1)).into_iter().find(|seen| seen.group == group)
 }
 
-/// The groups from whose hosts other sources send, by their numbers in the plan. All workers of a
-/// run have the same tables.
+/// The groups from whose hosts other sources send, by their numbers in the plan, and learnt routes
+/// after them. All workers of a run have the same tables.
 pub(crate) type HostTables = Arc<[Option<Arc<HostTable>>]>;
 
 /// The links to the routers of a plan, by number. The worker with the router takes its link.
@@ -107,7 +108,14 @@ pub(crate) fn tables(plan: &Plan) -> HostTables {
         };
         used.then(|| Arc::new(table()))
     };
-    plan.hosts.iter().enumerate().map(table).collect()
+    let learnt = plan.learnt_routes();
+    let learnt_table = |number: usize| {
+        let routes = learnt.iter().find(|routes| routes.table == plan.hosts.len() + number)?;
+        let elsewhere = plan.routers[routes.router].elsewhere;
+        (!elsewhere).then(|| learnt::table(routes.is_ipv6, MOST_DESTINATIONS))
+    };
+    let of_groups = plan.hosts.iter().enumerate().map(table);
+    of_groups.chain((0..2 * plan.routers.len()).map(learnt_table)).collect()
 }
 
 /// The groups of hosts and the routers of a worker.
@@ -212,7 +220,8 @@ impl Hosts {
             .collect();
         let router = |(number, of): (usize, &PlanRouter)| {
             if of.settings.daemon.native().is_some() {
-                let native = NativeRouter::new(plan, number, begin);
+                let learnt = LearntTable::of(plan, number, &self.tables);
+                let native = NativeRouter::new(plan, number, begin).sharing(learnt);
                 return Some(RouterEnd::Native(Box::new(native)));
             }
             let link = links.get_mut(number)?.take()?;

@@ -16,6 +16,7 @@ mod host_frames;
 mod host_supply;
 mod hosts;
 mod idle;
+mod learnt;
 mod native;
 mod output;
 mod pacing;

@@ -1,28 +1,28 @@
 //! Native routers: a speaker of BGP in place of a daemon, and the steps that steer it.
 
+mod sets;
+
 use std::{
     collections::{HashMap, HashSet},
     net::{IpAddr, Ipv4Addr},
-    sync::Arc,
 };
 
 use squall_bgp::{
-    Counters, EndReason, Family, LastError, MessageCounters, Notification, PeerSettings,
-    RouteAttributes, State, UpdateKind, cease,
+    Counters, EndReason, Family, FaultReason, LastError, LearntChange, MessageCounters,
+    Notification, PeerSettings, State, UpdateFaults, UpdateKind, cease,
 };
 use squall_host::FrameQueue;
 use squall_plan::Plan;
 use squall_router::{
-    Copies, DaemonState, Due, MessageCounts, Origin, Prefix, Prefixes, ProtocolState, RouteChanges,
-    RouteGroup, RouteMove, RouterOrder, RouterSettings, Schedule, SessionState, SessionSums,
-    Steered, Step, StepState, check,
+    Copies, DaemonState, Due, FaultCount, MOST_LEARNT, MessageCounts, Prefix, Prefixes,
+    ProtocolState, RouteChanges, RouteGroup, RouteMove, RouterOrder, RouterSettings, Schedule,
+    SessionFaults, SessionState, SessionSums, Steered, Step, StepState, check,
 };
-use squall_speaker::{
-    Order, Peer, Speaker, SpeakerGroup, SpeakerPeer, SpeakerRouter, SpeakerSettings,
-};
+use squall_speaker::{Order, Peer, Speaker, SpeakerPeer, SpeakerRouter, SpeakerSettings};
 use squall_units::{MacAddr, Nanos, mix};
 
-use crate::routers::RouterStats;
+use self::sets::group;
+use crate::{learnt::LearntTable, routers::RouterStats};
 
 /// Longest IP packet of a router, octets, and the shortest that every host takes (RFC 791).
 const MTU: u32 = 1_500;
@@ -35,6 +35,9 @@ const RESTART_TIME_S: u16 = 120;
 const WATCHED: Nanos = Nanos::SECOND;
 /// Longest time for the ends of sessions after the end of the run.
 const GOODBYE: Nanos = Nanos::SECOND;
+/// Changes of learnt routes that are passed on in a turn: some 100 us, in which the worker sends no
+/// frames.
+const SHARED_AT_ONCE: usize = 1_024;
 /// If there are more sessions, only those are listed that are not up, and at most as many.
 const LISTED: usize = 100;
 
@@ -72,6 +75,10 @@ pub(crate) struct NativeRouter {
     has_received: bool,
     /// The routes that it should learn.
     expected: Option<Vec<RouteGroup>>,
+    /// Its learnt routes as destinations of streams.
+    destinations: Option<LearntTable>,
+    /// Changes of these that wait for a turn, before those of the speaker.
+    changes: std::vec::IntoIter<LearntChange>,
 }
 
 /// A router's number in the plan, the longest packet of its link, the seed of its timers, and the
@@ -151,7 +158,18 @@ impl NativeRouter {
             open_step: None,
             has_received: false,
             expected,
+            destinations: None,
+            changes: Vec::new().into_iter(),
         }
+    }
+
+    /// Gives other sources its learnt routes as destinations.
+    pub fn sharing(mut self, destinations: Option<LearntTable>) -> Self {
+        if destinations.is_some() {
+            self.speaker.keep_changes();
+        }
+        self.destinations = destinations;
+        self
     }
 
     pub fn router(&self) -> usize {
@@ -203,6 +221,7 @@ impl NativeRouter {
             }
         }
         if self.stopped.is_none() {
+            self.share();
             self.steer(now, queue);
         }
         self.with(now, queue, |speaker, queue| speaker.advance(now, queue));
@@ -221,7 +240,8 @@ impl NativeRouter {
         if !self.has_started {
             return Some(self.begin);
         }
-        if self.has_received && self.open_step.is_some() {
+        let is_shared = self.stopped.is_some() || !self.has_changes();
+        if self.has_received && self.open_step.is_some() || !is_shared {
             return Some(Nanos::ZERO);
         }
         let steps = self.schedule.next().into_iter().chain(self.steered.next_flap());
@@ -281,6 +301,24 @@ impl NativeRouter {
             let first = first.map_or(since, |(first, _)| first);
             self.state.note_frames(step, (first, since));
         }
+    }
+
+    /// Updates the destinations, by a part of the changes if there are many. They stay after the
+    /// end of the run, because frames that were due before it may still leave.
+    fn share(&mut self) {
+        let Some(destinations) = self.destinations.as_mut() else { return };
+        for _ in 0..SHARED_AT_ONCE {
+            if self.changes.len() == 0 {
+                self.changes = self.speaker.take_changes().into_iter();
+            }
+            let Some(change) = self.changes.next() else { break };
+            destinations.change(change);
+        }
+    }
+
+    /// Whether changes of the destinations wait.
+    fn has_changes(&self) -> bool {
+        self.destinations.is_some() && (self.changes.len() > 0 || self.speaker.has_changes())
     }
 
     // Steps.
@@ -463,6 +501,8 @@ impl NativeRouter {
                 sent: counts(sent),
                 received: counts(received),
             }),
+            neighbors: Vec::new(),
+            lsps: [0; 2],
         }
     }
 
@@ -470,12 +510,13 @@ impl NativeRouter {
         let peers = self.speaker.peers();
         let mut sums = SessionSums {
             sessions: peers.len() as u64,
+            no_destination: self.destinations.as_ref().map_or(0, |learnt| learnt.left_out),
             closed_windows: self.speaker.tcp().zero_windows_in,
             ..SessionSums::default()
         };
         let mut last_up = Some(Nanos::ZERO);
         for peer in peers {
-            let Counters { sent, received, .. } = peer.session.counters();
+            let Counters { sent, received, faults, .. } = peer.session.counters();
             sums.up += u64::from(peer.session.state() == State::Established);
             sums.ever_up += u64::from(peer.first_up.is_some());
             last_up = last_up.zip(peer.first_up).map(|(last, up)| last.max(up));
@@ -486,6 +527,7 @@ impl NativeRouter {
             sums.exported += self.exported(peer);
             add(&mut sums.sent, counts(sent));
             add(&mut sums.received, counts(received));
+            add_faults(&mut sums.faults, faults);
         }
         sums.all_up_after = last_up.map(|last| last.saturating_sub(self.begin));
         sums
@@ -549,6 +591,20 @@ fn add(sum: &mut MessageCounts, more: MessageCounts) {
     sum.refreshes += more.refreshes;
 }
 
+fn add_faults(sum: &mut SessionFaults, more: &UpdateFaults) {
+    sum.withdrawn += more.treated_as_withdrawn;
+    sum.discarded += more.attributes_discarded;
+    sum.other_families += more.other_families;
+    for (reason, updates) in more.reasons() {
+        let FaultReason { text, source, discards, .. } = *reason;
+        let is_it = |of: &&mut FaultCount| (of.reason, of.discards) == (text, discards);
+        match sum.reasons.iter_mut().find(is_it) {
+            Some(known) => known.updates += updates,
+            None => sum.reasons.push(FaultCount { reason: text, source, discards, updates }),
+        }
+    }
+}
+
 fn error_text(error: &LastError) -> String {
     match error {
         LastError::Sent(sent) => format!("Sent: {sent}"),
@@ -587,6 +643,7 @@ fn speaker_settings(
         routers: (0..copies.count).map(|copy| router(settings, copies, copy, seed)).collect(),
         groups: settings.groups.iter().map(group).collect(),
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
+        learnt: MOST_LEARNT,
         seed,
         ..SpeakerSettings::default()
     }
@@ -629,47 +686,6 @@ fn bits(mac: MacAddr) -> u64 {
     mac.0.iter().fold(0, |bits, octet| bits << 8 | u64::from(*octet))
 }
 
-fn group(of: &RouteGroup) -> SpeakerGroup {
-    let attributes = &of.attributes;
-    let parts: Arc<[Prefixes]> = of.prefixes.clone().into();
-    SpeakerGroup {
-        attributes: RouteAttributes {
-            origin: match attributes.origin {
-                None | Some(Origin::Igp) => squall_bgp::Origin::Igp,
-                Some(Origin::Egp) => squall_bgp::Origin::Egp,
-                Some(Origin::Incomplete) => squall_bgp::Origin::Incomplete,
-            },
-            prepend: attributes.prepend,
-            as_path: attributes.as_path.clone(),
-            next_hop: attributes.next_hop,
-            med: attributes.med,
-            communities: attributes.communities.clone(),
-            ..RouteAttributes::default()
-        },
-        prefixes: Arc::new(move || -> Box<dyn Iterator<Item = squall_bgp::Prefix>> {
-            let parts = parts.clone();
-            Box::new((0..parts.len()).flat_map(move |part| prefixes(&parts[part])))
-        }),
-        is_announced: true,
-        peers: None,
-        path: None,
-    }
-}
-
-fn prefixes(part: &Prefixes) -> Box<dyn Iterator<Item = squall_bgp::Prefix>> {
-    match part {
-        Prefixes::Range(range) => {
-            let length = range.length;
-            let prefix = move |address| squall_bgp::Prefix { address, length };
-            Box::new(range.addresses().map(prefix))
-        }
-        Prefixes::List(list) => {
-            let list = list.clone();
-            Box::new((0..list.len()).map(move |number| of_speaker(list[number])))
-        }
-    }
-}
-
 fn of_speaker(prefix: Prefix) -> squall_bgp::Prefix {
     squall_bgp::Prefix { address: prefix.address, length: prefix.length }
 }
@@ -682,10 +698,10 @@ fn by_family(group: &RouteGroup) -> [u64; 2] {
             Prefixes::Range(range) => {
                 counts[usize::from(range.first.is_ipv6())] += u64::from(range.count);
             }
-            Prefixes::List(list) => {
-                let ipv6 = list.iter().filter(|prefix| prefix.address.is_ipv6()).count();
-                counts[1] += ipv6 as u64;
-                counts[0] += (list.len() - ipv6) as u64;
+            Prefixes::List(_) | Prefixes::Mrt(_) => {
+                let ipv6 = part.iter().filter(|prefix| prefix.address.is_ipv6()).count() as u64;
+                counts[1] += ipv6;
+                counts[0] += part.len() - ipv6;
             }
         }
     }

@@ -51,11 +51,15 @@ const IN_A_ROW: usize = 16;
 /// run that asks for more than the port takes.
 pub(crate) const OVERTIME: u64 = 100_000_000_000;
 
+/// Reason why frames did not leave: they were late.
+const LATE: &str = "late";
 /// Reason why frames did not leave: the link was down.
 pub(crate) const LINK_DOWN: &str = "link_down";
 /// Reason why frames did not leave: no host of their group had an address and the MAC address of its
 /// gateway.
 const NO_HOST: &str = "no_host";
+/// The same for streams to routes that a router has learnt: there was no route.
+const NO_ROUTE: &str = "no_route";
 
 /// A worker's share of a stream: its number in the plan, the stream, the first frame, the distance
 /// to the next.
@@ -252,6 +256,8 @@ struct Sender {
     stretched: Picos,
     arrows_taken: u64,
     not_sent: BTreeMap<&'static str, u64>,
+    /// Why a stream without gaps has waited: no number of frames was due then.
+    lacked: Option<&'static str>,
     departure_error: Histogram,
 }
 
@@ -421,6 +427,7 @@ impl Transmitter {
             first_left: None,
             last_left: Nanos::ZERO,
             not_sent: BTreeMap::new(),
+            lacked: None,
             departure_error: Histogram::default(),
             late: plan.late,
             may_skip: matches!(plan.late, Late::Drop | Late::Stretch) || plan.hosts.is_some(),
@@ -771,7 +778,7 @@ impl Transmitter {
                 continue;
             }
             if s.may_skip {
-                let mut skipped = (s.catch_up(Picos(traffic), horizon), "late");
+                let mut skipped = (s.catch_up(Picos(traffic), horizon), LATE);
                 if skipped.0 == 0 && !s.has_host() {
                     if n > 0 {
                         // Frames of the stream may be in the batch, and must be filled first.
@@ -780,7 +787,8 @@ impl Transmitter {
                     }
                     // On virtual time, a host may get its address before the next frame is due.
                     let to = if self.clock == Clock::Virtual { entry.due } else { horizon };
-                    skipped = (s.give_up_before(Picos(to.saturating_add(1)), NO_HOST), NO_HOST);
+                    let reason = s.lacks(&self.tables);
+                    skipped = (s.give_up_before(Picos(to.saturating_add(1)), reason), reason);
                 }
                 let (skipped, reason) = skipped;
                 if skipped > 0 {
@@ -788,7 +796,7 @@ impl Transmitter {
                         skipped * u64::from(s.weight);
                     Self::go_on(&mut self.senders, &mut self.wheel, &mut self.ended, i);
                     let is_virtual = self.clock == Clock::Virtual;
-                    if skipped >= MOST_SKIPPED || is_virtual && reason == NO_HOST {
+                    if skipped >= MOST_SKIPPED || is_virtual && reason != LATE {
                         break;
                     }
                     continue;
@@ -839,6 +847,7 @@ impl Transmitter {
                 continue;
             }
             if s.may_skip && !s.has_host() {
+                s.lacked = Some(s.lacks(&self.tables));
                 self.unpaced.push_back(stream);
                 continue;
             }
@@ -1137,9 +1146,13 @@ impl Transmitter {
                 // moment.
                 if late > u64::from(!self.overdue) {
                     let late = late * u64::from(s.weight);
-                    *self.counters.not_sent.entry("late").or_default() += late;
-                    *s.not_sent.entry("late").or_default() += late;
+                    *self.counters.not_sent.entry(LATE).or_default() += late;
+                    *s.not_sent.entry(LATE).or_default() += late;
                 }
+            }
+            if let Some(reason) = s.lacked.filter(|_| s.packets == 0) {
+                // The verdict reports a stream that has waited for the whole run.
+                s.not_sent.entry(reason).or_default();
             }
             s.active = false;
             // Hosts may now give their addresses back.
@@ -1374,6 +1387,16 @@ impl Sender {
         }
     }
 
+    /// The reason why a frame does not have its hosts.
+    fn lacks(&self, tables: &HostTables) -> &'static str {
+        let table = |number: usize| tables.get(number).and_then(Option::as_ref);
+        let has_host = |number| table(number).is_some_and(|table| table.bound() > 0);
+        match &self.plan.hosts {
+            Some(hosts) if hosts.learnt.is_some() && hosts.src.is_none_or(has_host) => NO_ROUTE,
+            _ => NO_HOST,
+        }
+    }
+
     /// Applies the policy for late frames. Returns the number skipped; if it is above 0, the caller
     /// must check again.
     fn catch_up(&mut self, at: Picos, horizon: u64) -> u64 {
@@ -1390,7 +1413,7 @@ impl Sender {
             return 0;
         }
         // A frame due after the end of the run is not late.
-        self.give_up_before(Picos((at.0 - gap).min(horizon.saturating_add(1))), "late")
+        self.give_up_before(Picos((at.0 - gap).min(horizon.saturating_add(1))), LATE)
     }
 
     /// Skips the frames that are due before `bound` and counts them under `reason`. Returns their

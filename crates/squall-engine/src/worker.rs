@@ -333,6 +333,10 @@ impl Worker {
         let woken = self.waker.take();
         if woken {
             self.read_mail(now);
+            // A rest would delay the end of the run by up to `LONGEST`.
+            if self.finished {
+                return;
+            }
         }
         if self.clock != Clock::Virtual {
             // Set the lag before receiving, because flows process the frames that arrived during a

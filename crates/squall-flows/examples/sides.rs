@@ -1,7 +1,7 @@
 //! Benchmark of flows without engine and ports: clients and servers exchange frames in memory, 100
 //! octets in each direction of a connection. `cargo run --release -p squall-flows --example sides
-//! [-- CONNECTIONS]`; it reads no clock, so `valgrind --tool=callgrind` counts the same
-//! instructions in each run.
+//! [-- CONNECTIONS [6]]`, 6: over IPv6. It reads no clock, so `valgrind --tool=callgrind` counts
+//! the same instructions in each run.
 #![forbid(unsafe_code)]
 
 use squall_apps::Program;
@@ -39,6 +39,10 @@ impl FrameOutput for Frames {
 fn main() {
     let connections: u64 =
         std::env::args().nth(1).map_or(1_000_000, |n| n.parse().expect("a number"));
+    let ranges = match std::env::args().nth(2).as_deref() {
+        Some("6") => ["fd00::1-fd00::3fa", "fd01::1-fd01::9"],
+        _ => ["16.0.0.1-16.0.3.250", "48.0.0.1-48.0.0.9"],
+    };
     let pool = |name: &str, range: &str| Pool {
         name: name.into(),
         ranges: vec![range.parse().expect("a range")],
@@ -51,8 +55,8 @@ fn main() {
     let client = Program::client("get").send(&"g".repeat(100)).recv(100);
     let server = Program::server("give").recv(100).send(&"x".repeat(100));
     let load = Load {
-        clients: vec![pool("clients", "16.0.0.1-16.0.3.250")],
-        servers: vec![pool("servers", "48.0.0.1-48.0.0.9")],
+        clients: vec![pool("clients", ranges[0])],
+        servers: vec![pool("servers", ranges[1])],
         templates: vec![Template {
             name: "web".into(),
             pair: 0,
@@ -73,6 +77,8 @@ fn main() {
             gone: false,
             joined: false,
             tls: None,
+            proxy: None,
+            http: None,
         }],
         seed: 5,
         ..Load::default()

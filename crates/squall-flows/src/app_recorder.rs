@@ -1,8 +1,10 @@
 //! The applications, with a recorder for the outcomes of their flows.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
-use squall_apps::{Apps, Observer, Program, ProgramError, ProgramId, ProtocolError, State, Tls};
+use squall_apps::{
+    Apps, Http2, Observer, Program, ProgramError, ProgramId, ProtocolError, State, Tls,
+};
 use squall_tcp::{Application, ClassId, Event, FlowId, Piece, Reason, Socket, Tuple};
 use squall_units::Nanos;
 
@@ -67,6 +69,9 @@ pub(crate) struct Recorder {
     programs: Vec<ProgramInfo>,
     recorded: Vec<Recorded>,
     failed: Vec<FailedConversation>,
+    /// By number, why clients of conversations failed last. Unlike `failed`, it needs no limit,
+    /// because it has one entry for each conversation at most.
+    client_failures: BTreeMap<u32, Failure>,
     served: Served,
     /// Templates whose client flows have ended, with the time at which the cause was due: the
     /// arrivals of a closed loop continue from that time, because a late worker would otherwise
@@ -150,6 +155,13 @@ impl AppRecorder {
     pub fn secure(&mut self, program: ProgramId, tls: &Tls) {
         self.apps.secure(program, tls);
         self.apps.observer_mut().at(program).tls = Some(Box::default());
+    }
+
+    /// Runs this program over streams of HTTP/2. To be called after [`secure`](Self::secure).
+    pub fn over_http2(&mut self, program: ProgramId, http: &Http2) {
+        self.apps.over_http2(program, http);
+        let requests = self.apps.requests(program);
+        self.apps.observer_mut().programs[usize::from(program.0)].requests = requests;
     }
 
     /// Records the start of a flow of this side.
@@ -236,12 +248,13 @@ impl Application for AppRecorder {
                 let known = serving.take(flow);
                 // A template may also have servers at the same address and port.
                 let accepted = match known {
-                    Some(_) => None,
-                    None => apps.on_accept(now, &listened),
+                    Some((_, true)) => None,
+                    Some((_, false)) | None => apps.on_accept(now, &listened),
                 };
                 match accepted {
                     Some(accepted) => accepted,
                     None => {
+                        let known = known.map(|(program, _)| program);
                         let (class, program) = known.or_else(|| serving.take_other(flow))?;
                         (class, apps.server(program, now, flow))
                     }
@@ -280,6 +293,11 @@ impl Recorder {
 
     pub fn failed(&self) -> &[FailedConversation] {
         &self.failed
+    }
+
+    /// Why the client of a conversation failed last.
+    pub fn client_failure(&self, number: u32) -> Option<Failure> {
+        self.client_failures.get(&number).copied()
     }
 
     pub fn served(&self) -> &Served {
@@ -366,9 +384,11 @@ impl Recorder {
     /// Records the failed conversation of a script.
     #[cold]
     fn note(&mut self, program: ProgramId, client: bool, failure: Failure) {
-        if let Some(number) = self.programs[usize::from(program.0)].conversation
-            && self.failed.len() < MOST_FAILED
-        {
+        let Some(number) = self.programs[usize::from(program.0)].conversation else { return };
+        if client {
+            self.client_failures.insert(number, failure);
+        }
+        if self.failed.len() < MOST_FAILED {
             self.failed.push(FailedConversation { number, client, failure });
         }
     }
@@ -441,6 +461,10 @@ impl Observer for Recorder {
         self.tls(program).sent_octets += u64::from(octets);
     }
 
+    fn proxied(&mut self, program: ProgramId, octets: u32) {
+        self.at(program).proxied_octets += u64::from(octets);
+    }
+
     #[cold]
     fn truncated(&mut self, program: ProgramId) {
         self.tls(program).truncated += 1;
@@ -467,6 +491,22 @@ impl Observer for Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_failure_of_a_client_is_known_also_beyond_the_list_of_failures() {
+        let mut recorder = Recorder::default();
+        let [first, second] = [0, 1].map(ProgramId);
+        for (program, number) in [(first, 7), (second, 9)] {
+            let of = ProgramInfo { recorded: 0, conversation: Some(number), requests: None };
+            recorder.own(program, of);
+        }
+        (0..MOST_FAILED).for_each(|_| recorder.note(first, true, Failure::Refused));
+        recorder.note(second, true, Failure::AddressLost);
+        recorder.note(first, false, Failure::Reset);
+        assert_eq!(recorder.failed().len(), MOST_FAILED);
+        let failures = [7, 8, 9].map(|number| recorder.client_failure(number));
+        assert_eq!(failures, [Some(Failure::Refused), None, Some(Failure::AddressLost)]);
+    }
 
     #[test]
     fn times_of_flows_are_kept_in_few_octets() {

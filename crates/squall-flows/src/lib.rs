@@ -34,11 +34,12 @@ pub use load::{
 };
 pub use network::{GTPU_PORT, Interface, InterfaceOf, Network, NextHop, Wrap};
 pub use pool::{AddrRange, MAX_ADDRESSES, Order, PORTS, Pool, PoolError, Tuples};
-pub use script::{Conversation, Script};
+pub use script::{Conversation, HostedFlow, Script};
 pub use side::{
     FLOW_OCTETS, FrameOutput, OpenFlow, Part, ReceiveOffloads, Role, Side, SideSettings,
     default_flows,
 };
+pub use squall_apps::Http2Counts;
 pub use squall_tcp::{FlowHint, FlowInfo, State as FlowState};
 pub use statistics::{
     Exhausted, FailedConversation, Failure, Failures, FlowStatistics, LinkStatistics, NotBegun,

@@ -606,25 +606,43 @@ impl Link {
         }
     }
 
-    /// Whether it is plain Ethernet with IPv4 without options and TCP, to a local address. The
-    /// first SYN of a sender takes the long path, because that learns the sender's MAC address. The
-    /// first 48 octets include the TCP flags.
+    /// Whether it is plain Ethernet with IP without options or extension headers, and TCP, to a
+    /// local address. The first SYN of a sender takes the long path, because that learns the
+    /// sender's MAC address.
     #[inline(always)]
     fn is_usual(&self, frame: &[u8]) -> bool {
+        self.is_usual4(frame) || self.is_usual6(frame)
+    }
+
+    /// [`Link::is_usual`] for IPv4. The first 48 octets include the TCP flags.
+    #[inline(always)]
+    fn is_usual4(&self, frame: &[u8]) -> bool {
         let (Some(mac), Some(head)) = (self.plain, frame.first_chunk::<48>()) else { return false };
         let [to @ .., _, _] = *head.first_chunk::<8>().expect("48 octets");
         let destination = be32(head, 30);
         number(MacAddr(to)) == mac
             && head[12..15] == [8, 0, 0x45]
             && head[23] == TCP
-            && (head[47] & SYN == 0 || self.is_known(head))
+            && (head[47] & SYN == 0 || self.is_known(IpAddr::V4(be32(head, 26).into()), head))
             && self.index_of(IpAddr::V4(destination.into())).is_some()
     }
 
-    /// Whether the sender of a plain IPv4 frame has nothing to learn from: see [`Link::learn`].
+    /// [`Link::is_usual`] for IPv6. The first 68 octets include the TCP flags.
     #[inline]
-    fn is_known(&self, head: &[u8; 48]) -> bool {
-        let sender = IpAddr::V4(be32(head, 26).into());
+    fn is_usual6(&self, frame: &[u8]) -> bool {
+        let (Some(mac), Some(head)) = (self.plain, frame.first_chunk::<68>()) else { return false };
+        let [to @ .., _, _] = *head.first_chunk::<8>().expect("68 octets");
+        number(MacAddr(to)) == mac
+            && be16(head, 12) == IPV6
+            && head[14] >> 4 == 6
+            && head[20] == TCP
+            && (head[67] & SYN == 0 || self.is_known(v6(&head[22..]), head))
+            && self.index_of(v6(&head[38..])).is_some()
+    }
+
+    /// Whether the sender of a plain frame has nothing to learn from: see [`Link::learn`].
+    #[inline]
+    fn is_known<const N: usize>(&self, sender: IpAddr, head: &[u8; N]) -> bool {
         let mac = MacAddr([head[6], head[7], head[8], head[9], head[10], head[11]]);
         self.network.next_hop != NextHop::OnLink || self.recent[place(sender)] == (sender, mac)
     }
@@ -997,16 +1015,17 @@ impl Link {
         len: usize,
         cut: Cut,
     ) -> Option<&'o mut [u8]> {
-        if let (Some(mac), IpAddr::V4(remote)) = (self.plain, &flow.remote)
-            && let Some(to) = self.known(*remote)
+        if let Some(mac) = self.plain
+            && let Some(to) = self.known(flow.remote)
             && ETHERNET + len <= out.longest()
         {
+            let kind = if flow.remote.is_ipv4() { IPV4 } else { IPV6 };
             let frame = out.frame(ETHERNET + len, shifted(cut, ETHERNET))?;
             let (head, packet) =
                 frame.split_first_chunk_mut::<ETHERNET>().expect("as long as was asked for");
             // Two stores of eight octets, which overlap, instead of copies of six, six and two.
             head[..8].copy_from_slice(&(to << 16 | mac >> 32).to_be_bytes());
-            head[6..].copy_from_slice(&(mac << 16 | u64::from(IPV4)).to_be_bytes());
+            head[6..].copy_from_slice(&(mac << 16 | u64::from(kind)).to_be_bytes());
             self.statistics.frames_sent += 1;
             return Some(packet);
         }
@@ -1015,12 +1034,12 @@ impl Link {
 
     /// The next hop's MAC address as a number, if it is in the cache.
     #[inline(always)]
-    fn known(&self, remote: Ipv4Addr) -> Option<u64> {
-        if let Some(mac) = self.hops[0] {
+    fn known(&self, remote: IpAddr) -> Option<u64> {
+        if let Some(mac) = self.hops[usize::from(remote.is_ipv6())] {
             return Some(number(mac));
         }
-        match &self.recent[place(IpAddr::V4(remote))] {
-            (IpAddr::V4(address), mac) if *address == remote => Some(number(*mac)),
+        match &self.recent[place(remote)] {
+            (address, mac) if *address == remote => Some(number(*mac)),
             _ => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use squall_apps::{Program, Tls, Transport};
+use squall_apps::{Http2, Program, Tls, Transport, proxy::ProxyProtocol};
 use squall_program::{Gap, GapLaw, Pattern, Shape, Timeline};
 use squall_tcp::Tunables;
 use squall_units::{Nanos, Picos};
@@ -54,6 +54,10 @@ pub struct Template {
     pub server: Program,
     /// TLS sessions at both ends.
     pub tls: Option<Tls>,
+    /// Headers of the PROXY protocol, which clients send and servers require.
+    pub proxy: Option<Arc<ProxyProtocol>>,
+    /// HTTP/2 at both ends, inside of TLS if that is set.
+    pub http: Option<Http2>,
     /// Behavior of the flows at each end (MSS, timeouts, TOS).
     pub client_tunables: Tunables,
     pub server_tunables: Tunables,
@@ -233,6 +237,11 @@ pub enum LoadError {
     )]
     NoTls(String),
     #[error(
+        "template {0:?}: the PROXY protocol needs TCP, but its programs use UDP\n  try without \
+         proxy_protocol"
+    )]
+    NoProxy(String),
+    #[error(
         "template {template:?}: its client's program uses {client}, its server's uses {server}"
     )]
     Transports { template: String, client: &'static str, server: &'static str },
@@ -259,7 +268,8 @@ impl LoadError {
             | Self::Families(template)
             | Self::NoTarget(template)
             | Self::NoRate(template)
-            | Self::NoTls(template) => Some(template),
+            | Self::NoTls(template)
+            | Self::NoProxy(template) => Some(template),
             Self::Pool(_) | Self::NoWeight | Self::Conversation { .. } | Self::Network(_) => None,
         }
     }
@@ -346,6 +356,27 @@ impl Load {
             }
             if t.tls.is_some() && t.client.transport == Transport::Udp {
                 return Err(LoadError::NoTls(t.name.clone()));
+            }
+            if let Some(proxy) = &t.proxy {
+                if t.client.transport == Transport::Udp {
+                    return Err(LoadError::NoProxy(t.name.clone()));
+                }
+                if let Some(sources) = &proxy.sources
+                    && sources.start().is_ipv4() != server_pool.is_ipv4()
+                {
+                    let text = "the PROXY protocol's source addresses and the servers are of \
+                                different families\n  try addresses of the servers' family"
+                        .to_owned();
+                    return Err(LoadError::Template { template: t.name.clone(), text });
+                }
+            }
+            if t.http.is_some() {
+                for program in [&t.client, &t.server] {
+                    program.check_over_http2().map_err(|error| LoadError::Template {
+                        template: t.name.clone(),
+                        text: error.to_string(),
+                    })?;
+                }
             }
             if t.pair >= MAX_PAIRS {
                 let text = format!("pair {} of ports: expected less than {MAX_PAIRS}", t.pair);

@@ -116,7 +116,8 @@ impl Sharing {
 /// Whether clients cannot observe which of two templates serves them. Names are ignored.
 fn same_server(a: &Template, b: &Template) -> bool {
     let program = Program { name: a.server.name.clone(), ..b.server.clone() };
-    (&a.server, &a.tls, &a.server_tunables) == (&program, &b.tls, &b.server_tunables)
+    (&a.server, &a.tls, &a.http, &a.server_tunables, a.proxy.is_some())
+        == (&program, &b.tls, &b.http, &b.server_tunables, b.proxy.is_some())
 }
 
 fn overlap(a: &[AddrRange], b: &[AddrRange]) -> bool {

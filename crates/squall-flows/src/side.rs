@@ -1,7 +1,7 @@
 //! Sides: the clients, servers or both of one port. Input: frames and the time. Output: frames.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ops::{Range, RangeInclusive},
     sync::Arc,
@@ -20,12 +20,13 @@ use squall_units::{Cut, Division, Nanos, be16};
 use squall_wire::checksum::{fold, sum};
 
 use crate::{
-    Arrival, Exhausted, Failure, FlowStatistics, Interface, LinkStatistics, Load, LoadError,
-    Network, NotBegun, Script, Statistics, Template, TemplateStatistics, Tuples,
+    Arrival, Exhausted, Failure, FlowStatistics, HostedFlow, Interface, LinkStatistics, Load,
+    LoadError, Network, NotBegun, Script, Statistics, Template, TemplateStatistics, Tuples,
     app_recorder::{AppRecorder, Begun, Recorder},
     arrivals::{Arrivals, Due, IsOwn},
     link::{ETHERNET, FrameOwner, HostEnd, Ignored, Link},
     pool::{Pool as PoolOf, divided},
+    script::ends_at_client,
     sharing::{Share, Sharing},
     steady::{Steady, Tallies, Tally},
 };
@@ -245,6 +246,10 @@ enum Stopping {
     Done,
 }
 
+/// Why no conversation of a party begins any more: an index in [`NotBegun::NAMES`], and the reason
+/// for its conversations.
+type Refusal = (usize, &'static str);
+
 /// The client role: begins flows.
 struct Clients {
     arrivals: Arrivals,
@@ -260,6 +265,9 @@ struct Clients {
     scripts: Vec<Vec<Client>>,
     /// The first template of a script.
     first_scripted: usize,
+    /// Conversations of scripts whose clients are hosts, by number, and the hosts of their parties.
+    hosted: BTreeMap<u32, HostedFlow>,
+    parties: HashMap<u32, Result<HostEnd, Refusal>>,
     busy: PendingTuples,
     /// Number of resolved and failed next hops when the parked flows were last retried.
     retried_at: u64,
@@ -290,6 +298,9 @@ struct PendingTuples {
 struct Client {
     tuple: Tuple,
     program: ProgramId,
+    /// Its number over all scripts, and its party.
+    number: u32,
+    party: Option<u32>,
 }
 
 struct ClientTemplate {
@@ -442,6 +453,8 @@ impl Side {
                 parked: VecDeque::new(),
                 scripts: Vec::new(),
                 first_scripted: load.own_templates(),
+                hosted: BTreeMap::new(),
+                parties: HashMap::new(),
                 busy: PendingTuples::default(),
                 retried_at: 0,
                 limit: most_active(load, seat),
@@ -486,6 +499,13 @@ impl Side {
                 let stand_ins = stand_ins.expect("the load was checked before");
                 self.link.add_hosts(table, Some(&stand_ins));
                 self.host_use.add(table);
+            }
+            let scripted = number >= load.own_templates();
+            if let Some(table) = table(pool).filter(|_| scripted)
+                && self.settings.servers.has(load, number)
+                && let Some(serving) = &mut self.stack.app_mut().serving
+            {
+                serving.clients = Some(table.clone());
             }
         }
     }
@@ -580,6 +600,12 @@ impl Side {
         if let Some(tls) = &template.tls {
             app.secure(program, tls);
         }
+        if let Some(proxy) = &template.proxy {
+            app.apps.proxy(program, proxy);
+        }
+        if let Some(http) = &template.http {
+            app.over_http2(program, http);
+        }
         Ok((class, program))
     }
 
@@ -656,14 +682,15 @@ impl Side {
                         .map_err(wrong)?,
                     false => *kind,
                 };
-                all.push(Client { tuple, program });
+                let number = (before + number) as u32;
+                all.push(Client { tuple, program, number, party: conversation.party });
             }
             let serves = seat.owns(&tuple) && serves_it;
             if let Some((class, kind)) = server.as_ref().filter(|_| serves) {
                 let program = app
                     .add_conversation(*kind, before + number, &conversation.server)
                     .map_err(wrong)?;
-                serving.add(conversation, *class, program);
+                serving.add(((before + number) as u32, conversation), *class, program);
             }
         }
         app.serving = Some(serving);
@@ -975,6 +1002,9 @@ impl Side {
             for address in &self.unbound.addresses {
                 served.remove(address);
             }
+            if let Some(clients) = &mut self.clients {
+                clients.lose_parties(&self.unbound.addresses);
+            }
         }
         if self.stack.has_output() {
             return;
@@ -1102,11 +1132,11 @@ impl Side {
     fn arrive(&mut self, now: Nanos, due: Due) {
         let Some(clients) = &mut self.clients else { return };
         if self.stack.active() as u64 >= clients.limit {
-            return clients.refuse(now, due.template, NotBegun::LIMIT);
+            return clients.refuse_due(now, due, NotBegun::LIMIT);
         }
         let place = match clients.place(due) {
             Ok(place) => place,
-            Err(why) => return clients.refuse(now, due.template, why),
+            Err(why) => return clients.refuse_due(now, due, why),
         };
         if let Some(host) = place.host {
             self.link.add_host(host);
@@ -1117,9 +1147,7 @@ impl Side {
                 clients.passed(due.template, place);
                 clients.parked.push_back((due, place));
             }
-            Answer::Wait | Answer::Silent => {
-                clients.refuse(now, due.template, NotBegun::UNRESOLVED)
-            }
+            Answer::Wait | Answer::Silent => clients.refuse_due(now, due, NotBegun::UNRESOLVED),
         }
     }
 
@@ -1146,10 +1174,10 @@ impl Side {
             match outcome {
                 Ok(()) => {
                     clients.begun += u64::from(!clients.is_scripted(due.template));
-                    return;
+                    return clients.began(due, &place);
                 }
                 Err(why) if why == NotBegun::FULL => {
-                    return clients.refuse(now, due.template, why);
+                    return clients.refuse_due(now, due, why);
                 }
                 Err(_) if tries < MAX_TRIES && tries < clients.tuples_of(due.template) => {
                     // Uses the next tuple in the order, which the following flow then skips.
@@ -1333,7 +1361,7 @@ impl Side {
             match self.link.resolve_for(now, &place.tuple) {
                 Answer::Mac(_) => self.connect(now, due, place),
                 Answer::Wait => clients.parked.push_back((due, place)),
-                Answer::Silent => clients.refuse(now, due.template, NotBegun::UNRESOLVED),
+                Answer::Silent => clients.refuse_due(now, due, NotBegun::UNRESOLVED),
             }
         }
     }
@@ -1581,9 +1609,11 @@ impl Side {
                     Transport::Tcp => tcp.acked,
                     Transport::Udp => tcp.sent,
                 };
+                let plain = plain.saturating_sub(all.proxied_octets);
                 // TLS sessions count their plaintext themselves, because TCP counts ciphertext.
                 all.sent_octets = all.tls.as_ref().map_or(plain, |tls| tls.sent_octets);
                 all.tcp = tcp.clone();
+                all.http2 = self.stack.app().apps.http2_counts(*program).map(Box::new);
                 all
             }
             None => FlowStatistics::default(),
@@ -1643,6 +1673,16 @@ impl Side {
                 .collect(),
             failed: recorder.failed().to_vec(),
             served: recorder.served().clone(),
+            hosted: match &self.clients {
+                Some(clients) if full => {
+                    let of = |one: &HostedFlow| HostedFlow {
+                        failure: recorder.client_failure(one.number),
+                        ..*one
+                    };
+                    clients.hosted.values().map(of).collect()
+                }
+                _ => Vec::new(),
+            },
             elapsed: self.real().saturating_sub(self.settings.start),
             arrivals: self.clients.as_ref().map_or(Nanos::ZERO, |clients| {
                 let until = self.arrivals_until.unwrap_or(self.real().min(clients.arrivals.end()));
@@ -1876,7 +1916,8 @@ impl Clients {
     #[inline]
     fn place(&mut self, due: Due) -> Result<Place, usize> {
         if let Some(part) = self.part(due) {
-            return Ok(Place { tuple: part.tuple, position: 0, host: None });
+            let part = *part;
+            return self.place_of_part(due.template, &part);
         }
         let template = &self.templates[due.template];
         let servers = &self.servers[template.servers];
@@ -1892,6 +1933,43 @@ impl Clients {
         }
         let mut places = (first..first.saturating_add(MAX_SEARCH * self.seat.among().1)).map(place);
         places.find(|place| self.seat.has(&place.tuple)).ok_or(NotBegun::PORTS)
+    }
+
+    /// As [`Clients::place`], for a conversation of a script.
+    fn place_of_part(&mut self, template: usize, part: &Client) -> Result<Place, usize> {
+        let of = &self.templates[template];
+        if !of.hosts[0] {
+            return Ok(Place { tuple: part.tuple, position: 0, host: None });
+        }
+        let hosts = self.pools[of.pool].hosts.as_mut().ok_or(NotBegun::NO_HOST)?;
+        let host = match part.party.and_then(|party| self.parties.get(&party)) {
+            Some(Ok((on_link, known))) => {
+                let now = hosts.table.get(known.number);
+                now.filter(|now| now.address == known.address).map(|now| (*on_link, now))
+            }
+            Some(Err((why, _))) => return Err(*why),
+            None => hosts.next(),
+        };
+        let host = host.ok_or(NotBegun::NO_HOST)?;
+        let tuple = Tuple { local: host.1.address, ..part.tuple };
+        Ok(Place { tuple, position: 0, host: Some(host) })
+    }
+
+    /// Records a conversation that has begun from a host, for its server, before its first packet
+    /// leaves.
+    #[inline]
+    fn began(&mut self, due: Due, place: &Place) {
+        let Some(host) = place.host else { return };
+        let Some(Client { number, party, .. }) = self.part(due).copied() else { return };
+        if let Some(hosts) = &self.pools[self.templates[due.template].pool].hosts {
+            hosts.table.begin_conversation(ends_at_client(&place.tuple), number);
+        }
+        if let Some(party) = party {
+            self.parties.entry(party).or_insert(Ok(host));
+        }
+        let client = Some(host.1.address);
+        let begun = HostedFlow { number, client, not_begun: None, failure: None };
+        self.hosted.insert(number, begun);
     }
 
     /// As [`Clients::place`], for ends that are hosts.
@@ -2060,6 +2138,37 @@ impl Clients {
             pool.exhausted.addresses += u64::from(pool.busy[word] & bit == 0);
             pool.busy[word] |= bit;
         }
+    }
+
+    /// The hosts with these addresses have lost them: no conversation of their parties begins any
+    /// more, although a host may get its address again.
+    fn lose_parties(&mut self, addresses: &HashSet<IpAddr>) {
+        for party in self.parties.values_mut() {
+            if matches!(party, Ok((_, host)) if addresses.contains(&host.address)) {
+                *party = Err((NotBegun::NO_HOST, Failure::AddressLost.name()));
+            }
+        }
+    }
+
+    /// Refuses a due flow. If it is a conversation of a host, the reason is kept for it, and for
+    /// later ones of its party.
+    #[cold]
+    fn refuse_due(&mut self, now: Nanos, due: Due, why: usize) {
+        let part = self.part(due).copied().filter(|_| self.templates[due.template].hosts[0]);
+        if let Some(Client { number, party, .. }) = part {
+            let reason = match party.and_then(|party| self.parties.get(&party)) {
+                Some(&Err((_, reason))) => reason,
+                Some(Ok(_)) if why == NotBegun::NO_HOST => Failure::AddressLost.name(),
+                _ => NotBegun::NAMES[why],
+            };
+            if let Some(party) = party {
+                self.parties.insert(party, Err((why, reason)));
+            }
+            let refused =
+                HostedFlow { number, client: None, not_begun: Some(reason), failure: None };
+            self.hosted.insert(number, refused);
+        }
+        self.refuse(now, due.template, why);
     }
 
     #[cold]

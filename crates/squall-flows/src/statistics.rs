@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use squall_apps::Http2Counts;
 use squall_program::pace::Pacing;
 use squall_stats::Histogram;
 use squall_tcp::{Counters, Reason, UnmatchedCounters};
 use squall_units::Nanos;
 
-use crate::{Second, Tally};
+use crate::{HostedFlow, Second, Tally};
 
 /// Results of one side (clients or servers) on one worker, or of several merged.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +24,9 @@ pub struct Statistics {
     pub failed: Vec<FailedConversation>,
     /// Conversations of scripts whose servers completed.
     pub served: Served,
+    /// Conversations of scripts whose clients are hosts, if they have begun or were refused. Empty
+    /// in a snapshot during the run.
+    pub hosted: Vec<HostedFlow>,
     /// Time from the start of the load.
     pub elapsed: Nanos,
     /// Time from the start until the last flow was due, or until now. Clients only.
@@ -133,6 +137,8 @@ pub struct FlowStatistics {
     /// acknowledged.
     pub received_octets: u64,
     pub sent_octets: u64,
+    /// Acknowledged octets of headers of the PROXY protocol, which TCP counts as data.
+    pub proxied_octets: u64,
     /// The counters within [`Statistics::steady`]. Clients only.
     pub steady: Tally,
     /// HTTP responses by status class: 1xx to 5xx.
@@ -141,6 +147,8 @@ pub struct FlowStatistics {
     pub tcp: Counters,
     /// TLS figures, only for templates that use TLS.
     pub tls: Option<Box<TlsStatistics>>,
+    /// HTTP/2 figures, only for templates that use HTTP/2.
+    pub http2: Option<Box<Http2Counts>>,
 }
 
 /// Requests of flows, over TCP or UDP.
@@ -403,6 +411,7 @@ impl FlowStatistics {
         self.corrected.merge(&other.corrected);
         self.received_octets += other.received_octets;
         self.sent_octets += other.sent_octets;
+        self.proxied_octets += other.proxied_octets;
         self.steady.attempted += other.steady.attempted;
         self.steady.completed += other.steady.completed;
         self.steady.received_octets += other.steady.received_octets;
@@ -410,6 +419,9 @@ impl FlowStatistics {
         self.tcp.add(&other.tcp);
         if let Some(added) = &other.tls {
             self.tls.get_or_insert_default().merge(added);
+        }
+        if let Some(added) = &other.http2 {
+            self.http2.get_or_insert_default().merge(added);
         }
     }
 
@@ -464,6 +476,7 @@ impl FlowStatistics {
             counted: self.counted.clone(),
             tcp: self.tcp.clone(),
             tls: self.tls.as_ref().map(|tls| Box::new(tls.light())),
+            http2: self.http2.clone(),
             ..*self
         }
     }
@@ -524,6 +537,7 @@ impl Statistics {
         self.failed.sort_unstable();
         self.failed.truncate(MOST_FAILED);
         self.served.merge(&other.served);
+        self.hosted.extend_from_slice(&other.hosted);
         self.elapsed = self.elapsed.max(other.elapsed);
         self.arrivals = self.arrivals.max(other.arrivals);
         self.steady = self.steady.max(other.steady);

@@ -18,6 +18,8 @@ pub(crate) fn template(name: &str, arrival: Arrival) -> Template {
         client,
         server,
         tls: None,
+        proxy: None,
+        http: None,
         client_tunables: Tunables::default(),
         server_tunables: Tunables::default(),
         ends: Ends::Both,

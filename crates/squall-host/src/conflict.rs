@@ -239,4 +239,152 @@ mod tests {
         assert_eq!(found(21.9, false), Some(ConflictAction::Conflict));
         assert_eq!(found(40.0, false), None, "it has no address");
     }
+
+    #[test]
+    fn a_conflict_counts_from_the_first_wait_until_the_announcement() {
+        let timers = ConflictTimers::default();
+        // In PROBE_WAIT, between the probes, and in ANNOUNCE_WAIT.
+        for probes in 0..=3 {
+            let mut address = ConflictDetection::default();
+            address.start(seconds(10.0), 1 << 63, &timers);
+            for _ in 0..probes {
+                let now = address.due().unwrap();
+                assert_eq!(address.timer(now, 0, &timers), Some(ConflictAction::Probe));
+            }
+            let now = address.due().unwrap() - Nanos(1);
+            let found = address.conflict(now, true, &timers);
+            assert_eq!(found, Some(ConflictAction::Conflict), "after {probes} probes");
+            assert_eq!(address.due(), None);
+        }
+    }
+
+    #[test]
+    fn numbers_and_times_of_probes_and_announcements_are_settable() {
+        use ConflictAction::{Announce, Probe, Usable};
+        let timers = ConflictTimers {
+            probe_wait: Nanos::ZERO,
+            probes: 2,
+            probe_min: seconds(0.25),
+            probe_max: seconds(0.25),
+            announce_wait: seconds(0.5),
+            announcements: 3,
+            announce_interval: seconds(0.125),
+            defend_interval: seconds(1.0),
+        };
+        let expected = [
+            (Probe, 0.0),
+            (Probe, 0.25),
+            (Usable, 0.5),
+            (Announce, 0.0),
+            (Announce, 0.125),
+            (Announce, 0.125),
+        ];
+        assert_eq!(played(&timers, 3), expected);
+    }
+
+    /// An address in use at `at`, whose announcements are over.
+    fn used(at: f64, timers: &ConflictTimers) -> ConflictDetection {
+        let mut address = ConflictDetection::default();
+        address.start(seconds(at), 0, timers);
+        address.timer(seconds(at), 0, timers);
+        assert!(address.is_usable());
+        address
+    }
+
+    #[test]
+    fn the_interval_of_defenses_is_settable_and_begins_with_each_of_them() {
+        let timers = ConflictTimers { defend_interval: seconds(3.0), ..ConflictTimers::SILENT };
+        let mut address = used(1.0, &timers);
+        for at in [2.0, 5.0, 8.0] {
+            let found = address.conflict(seconds(at), false, &timers);
+            assert_eq!(found, Some(ConflictAction::Defend), "at {at} s");
+        }
+        let found = address.conflict(seconds(10.9), false, &timers);
+        assert_eq!(found, Some(ConflictAction::Conflict));
+    }
+
+    #[test]
+    fn a_defense_does_not_move_the_second_announcement() {
+        let timers = ConflictTimers { probes: 0, ..ConflictTimers::default() };
+        let mut address = used(1.0, &timers);
+        assert_eq!(address.timer(seconds(1.0), 0, &timers), Some(ConflictAction::Announce));
+        address.conflict(seconds(2.0), false, &timers);
+        assert_eq!(address.due(), Some(seconds(3.0)), "ANNOUNCE_INTERVAL");
+    }
+
+    #[test]
+    fn another_address_is_defended_whatever_was_with_the_one_before() {
+        let timers = ConflictTimers::SILENT;
+        let mut address = used(1.0, &timers);
+        address.conflict(seconds(2.0), false, &timers);
+        address.conflict(seconds(3.0), false, &timers);
+        address.start(seconds(4.0), 0, &timers);
+        address.timer(seconds(4.0), 0, &timers);
+        let found = address.conflict(seconds(5.0), false, &timers);
+        assert_eq!(found, Some(ConflictAction::Defend));
+    }
+
+    /// Messages of hosts that want one address: when they arrive, their senders, and whether these
+    /// only probe.
+    type Wire = Vec<(Nanos, usize, bool)>;
+
+    #[test]
+    fn of_hosts_with_one_address_each_has_it_or_a_conflict_and_without_losses_one_has_it() {
+        use ConflictAction::{Announce, Conflict, Defend, Probe};
+        for seed in 0..300 {
+            let mut random = SplitMix64(seed);
+            let hosts = 2 + (random.draw() % 5) as usize;
+            let loss = if seed % 3 == 0 { 0 } else { random.draw() % 100 };
+            let repeats = random.draw() % 50;
+            let timers = ConflictTimers::default();
+            let mut all = vec![ConflictDetection::default(); hosts];
+            let mut lost = vec![false; hosts];
+            for address in &mut all {
+                let begin = Nanos(random.draw() % 5_000_000_000);
+                address.start(begin, random.draw(), &timers);
+            }
+            let (mut wire, mut now): (Wire, _) = (Vec::new(), Nanos::ZERO);
+            for _ in 0..10_000 {
+                let timer = all.iter().filter_map(ConflictDetection::due).min();
+                let message = wire.iter().map(|message| message.0).min();
+                let Some(next) = timer.into_iter().chain(message).min() else { break };
+                assert!(next >= now, "a timer in the past");
+                now = next;
+                let (arrived, rest): (Wire, Wire) = wire.into_iter().partition(|one| one.0 <= now);
+                wire = rest;
+                let mut acts: Vec<(usize, ConflictAction)> = Vec::new();
+                for (_, from, probes) in arrived {
+                    for (to, address) in all.iter_mut().enumerate().filter(|to| to.0 != from) {
+                        acts.extend(address.conflict(now, probes, &timers).map(|act| (to, act)));
+                        // A host answers a probe for its address.
+                        if probes && address.is_usable() {
+                            acts.push((to, Defend));
+                        }
+                    }
+                }
+                for (host, address) in all.iter_mut().enumerate() {
+                    while let Some(act) = address.timer(now, random.draw(), &timers) {
+                        acts.push((host, act));
+                    }
+                }
+                for (host, act) in acts {
+                    lost[host] |= act == Conflict;
+                    if !matches!(act, Probe | Announce | Defend) || random.draw() % 100 < loss {
+                        continue;
+                    }
+                    for _ in 0..1 + u64::from(random.draw() % 100 < repeats) {
+                        // Up to 10 ms: messages overtake each other.
+                        let at = now + Nanos(1 + random.draw() % 10_000_000);
+                        wire.push((at, host, act == Probe));
+                    }
+                }
+            }
+            for (address, lost) in all.iter().zip(&lost) {
+                assert_eq!(address.is_usable(), !lost, "seed {seed}");
+                assert_eq!(address.due(), None);
+            }
+            let users = lost.iter().filter(|lost| !**lost).count();
+            assert!(loss > 0 || users <= 1, "seed {seed}: {users} hosts have one address");
+        }
+    }
 }

@@ -622,4 +622,48 @@ mod tests {
         let asks = Message6 { client: None, ..message(Kind6::InformationRequest, 1) };
         assert_eq!(get(&mut server, 0, &asks).kind, Kind6::Reply);
     }
+
+    #[test]
+    fn an_offer_that_is_requested_ends_with_its_lifetime_and_not_with_the_offer() {
+        let mut server = server(1);
+        get(&mut server, 0, &message(Kind6::Solicit, 1));
+        get(&mut server, 50, &message(Kind6::Request, 1));
+        server.expire(at(250) - Nanos(1));
+        assert_eq!(server.bound(), 1);
+        server.expire(at(250));
+        assert_eq!(server.bound(), 0, "valid lifetime of 200 s");
+    }
+
+    #[test]
+    fn a_solicit_of_a_client_with_a_lease_does_not_extend_it() {
+        let mut server = server(1);
+        get(&mut server, 0, &message(Kind6::Request, 1));
+        get(&mut server, 150, &message(Kind6::Solicit, 1));
+        server.expire(at(200));
+        assert_eq!(server.bound(), 0);
+    }
+
+    #[test]
+    fn renew_and_rebind_extend_a_lease_from_their_time() {
+        for kind in [Kind6::Renew, Kind6::Rebind] {
+            let mut server = server(1);
+            get(&mut server, 0, &message(Kind6::Request, 1));
+            let reply = get(&mut server, 190, &message(kind, 1));
+            let lease = reply.addresses.unwrap().leases[0];
+            assert_eq!((lease.preferred, lease.valid), (100, 200));
+            server.expire(at(390) - Nanos(1));
+            assert_eq!(server.bound(), 1);
+            server.expire(at(390));
+            assert_eq!(server.bound(), 0);
+        }
+    }
+
+    #[test]
+    fn the_time_of_an_offer_is_settable() {
+        let mut server = server(1);
+        server.settings.offer = at(5);
+        get(&mut server, 0, &message(Kind6::Solicit, 1));
+        assert_eq!(given(&get(&mut server, 4, &message(Kind6::Solicit, 2))), None);
+        assert!(given(&get(&mut server, 5, &message(Kind6::Solicit, 2))).is_some());
+    }
 }

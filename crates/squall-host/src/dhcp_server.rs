@@ -561,4 +561,62 @@ mod tests {
         assert_eq!((mask_of(0), mask_of(24)), ([0, 0, 0, 0].into(), [255, 255, 255, 0].into()));
         assert_eq!(mask_of(32), Ipv4Addr::BROADCAST);
     }
+
+    #[test]
+    fn an_offer_that_is_requested_ends_with_its_lease_and_not_with_the_offer() {
+        let mut server = server(1);
+        let address = discover(&mut server, 0, 1).unwrap();
+        assert_eq!(request(&mut server, 10, 1, address), Ok(Some(Kind::Ack)));
+        server.expire(at(110) - Nanos(1));
+        assert_eq!(server.bound(), 1);
+        server.expire(at(110));
+        assert_eq!(server.bound(), 0, "100 s after the request");
+        assert_eq!(discover(&mut server, 110, 2), Some(address));
+    }
+
+    #[test]
+    fn a_discover_of_a_client_with_a_lease_does_not_extend_it() {
+        let mut server = server(1);
+        let address = discover(&mut server, 0, 1).unwrap();
+        assert_eq!(request(&mut server, 0, 1, address), Ok(Some(Kind::Ack)));
+        assert_eq!(discover(&mut server, 50, 1), Some(address));
+        server.expire(at(100));
+        assert_eq!(server.bound(), 0);
+    }
+
+    #[test]
+    fn the_times_of_offers_and_leases_are_settable() {
+        let mut server = server(1);
+        (server.settings.offer, server.settings.lease) = (at(5), 7);
+        let address = discover(&mut server, 0, 1).unwrap();
+        assert_eq!(discover(&mut server, 4, 2), None);
+        assert_eq!(discover(&mut server, 5, 2), Some(address));
+        assert_eq!(request(&mut server, 6, 2, address), Ok(Some(Kind::Ack)));
+        assert_eq!(discover(&mut server, 12, 1), None);
+        assert_eq!(discover(&mut server, 13, 1), Some(address));
+    }
+
+    #[test]
+    fn a_lease_by_rapid_commit_has_its_time_from_the_discover() {
+        let mut server = server(1);
+        server.settings.rapid_commit = true;
+        let rapid = Message { rapid: true, ..Message::new(Kind::Discover, 1, mac(1)) };
+        server.receive(at(20), &rapid).unwrap();
+        server.expire(at(120) - Nanos(1));
+        assert_eq!(server.bound(), 1);
+        server.expire(at(120));
+        assert_eq!((server.bound(), server.leases().count()), (0, 0));
+    }
+
+    #[test]
+    fn a_renewal_after_the_end_of_the_lease_is_refused() {
+        let mut server = server(1);
+        let address = discover(&mut server, 0, 1).unwrap();
+        request(&mut server, 0, 1, address).unwrap();
+        let renewal = Message { ciaddr: address, ..Message::new(Kind::Request, 1, mac(1)) };
+        for (now, kind) in [(99, Kind::Ack), (198, Kind::Ack), (298, Kind::Nak)] {
+            let reply = server.receive(at(now), &renewal).unwrap().unwrap();
+            assert_eq!(reply.kind, kind, "at {now} s");
+        }
+    }
 }

@@ -819,4 +819,87 @@ mod tests {
         assert_eq!(script.event(&end(FAILURE, 77)), SupplicantEvent::Ignored("wrong_identifier"));
         assert!(!script.supplicant.is_authorized());
     }
+
+    #[test]
+    fn a_response_is_not_repeated_without_a_request() {
+        let mut script = Script::started();
+        script.answer(&request(1, IDENTITY, &[]));
+        // Retransmission is the authenticator's (RFC 3748 section 4.3).
+        for second in 101..130 {
+            let step = script.supplicant.timer(seconds(second), &script.settings);
+            assert_eq!(step, SupplicantStep::default(), "at {second} s");
+        }
+        assert_eq!(script.supplicant.due(), Some(seconds(130)));
+    }
+
+    #[test]
+    fn a_repeated_request_restarts_the_time_to_wait_with_the_same_answer() {
+        let mut script = Script::started();
+        let first = script.answer(&request(1, IDENTITY, &[]));
+        script.now = seconds(120);
+        assert_eq!(script.answer(&request(1, IDENTITY, &[])), first);
+        assert_eq!(script.supplicant.due(), Some(seconds(150)), "authPeriod");
+    }
+
+    #[test]
+    fn a_request_after_the_second_start_begins_the_authentication() {
+        let mut script = Script::started();
+        script.wait();
+        script.answer(&request(1, IDENTITY, &[]));
+        assert_eq!(script.supplicant.due(), Some(seconds(160)), "authPeriod, not startPeriod");
+    }
+
+    #[test]
+    fn the_starts_of_each_attempt_are_counted_anew() {
+        let mut script = Script::started();
+        script.wait();
+        script.answer(&request(1, IDENTITY, &[]));
+        assert_eq!(script.wait().1.event, Some(SupplicantEvent::TimedOut));
+        // Two further ones after that of the new attempt (maxStart).
+        for _ in 0..2 {
+            assert_eq!(script.wait().1.send.unwrap().0, "start");
+        }
+        let failed = SupplicantEvent::Failed("no_authenticator");
+        assert_eq!(script.wait().1.event, Some(failed));
+    }
+
+    #[test]
+    fn a_failure_while_the_host_is_held_does_not_prolong_the_time() {
+        let mut script = Script::started();
+        script.answer(&request(1, IDENTITY, &[]));
+        script.event(&end(FAILURE, 1));
+        script.now = seconds(130);
+        assert_eq!(script.event(&end(FAILURE, 1)), SupplicantEvent::Ignored("unexpected"));
+        assert_eq!(script.event(&end(SUCCESS, 1)), SupplicantEvent::Ignored("unexpected"));
+        assert_eq!(script.supplicant.due(), Some(seconds(160)), "heldPeriod");
+    }
+
+    #[test]
+    fn a_success_ends_the_time_to_wait_and_the_count_of_failures() {
+        let mut script = Script::started();
+        for _ in 0..2 {
+            script.answer(&request(1, IDENTITY, &[]));
+            script.event(&end(FAILURE, 1));
+            script.wait();
+        }
+        script.answer(&request(1, IDENTITY, &[]));
+        script.answer(&request(2, MD5_CHALLENGE, &CHALLENGE));
+        script.event(&end(SUCCESS, 2));
+        assert_eq!(script.supplicant.due(), None);
+        // As many failures as at the begin until the host gives up.
+        for attempt in 1..=3 {
+            script.answer(&request(3, IDENTITY, &[]));
+            let gives_up = matches!(script.event(&end(FAILURE, 3)), SupplicantEvent::Failed(_));
+            assert_eq!(gives_up, attempt == 3, "attempt {attempt}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_logged_off_has_no_timer() {
+        let mut script = Script::authenticated();
+        script.supplicant.logoff();
+        assert_eq!(script.supplicant.due(), None);
+        let step = script.supplicant.timer(seconds(9999), &script.settings);
+        assert_eq!(step, SupplicantStep::default());
+    }
 }

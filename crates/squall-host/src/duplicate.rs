@@ -256,4 +256,119 @@ mod tests {
         assert_eq!(address.conflict(BEGIN, true, &timers), None);
         assert!(address.is_usable());
     }
+
+    #[test]
+    fn a_message_of_another_host_before_the_first_probe_makes_a_duplicate() {
+        let timers = NdTimers::default();
+        let mut address = started(true, u64::MAX, &timers);
+        assert_eq!(address.due(), Some(BEGIN + Nanos(1_000_000_000)));
+        let found = address.conflict(BEGIN + Nanos(5), false, &timers);
+        assert_eq!(found, Some(DuplicateAction::Duplicate), "RFC 4862 section 5.4.3");
+        assert_eq!(address.due(), None);
+    }
+
+    #[test]
+    fn a_duplicate_is_found_until_the_time_after_the_last_probe_is_over() {
+        let timers = NdTimers { probes: 2, ..NdTimers::default() };
+        let mut address = started(false, 1, &timers);
+        address.timer(BEGIN, &timers);
+        address.timer(BEGIN + Nanos::SECOND, &timers);
+        let last = BEGIN + Nanos(2 * Nanos::SECOND.0 - 1);
+        assert_eq!(address.timer(last, &timers), None);
+        assert_eq!(address.conflict(last, false, &timers), Some(DuplicateAction::Duplicate));
+    }
+
+    #[test]
+    fn number_and_pause_of_other_identifiers_are_settable() {
+        let timers = NdTimers {
+            generations: 1,
+            generation_delay: Nanos(250_000_000),
+            ..NdTimers::default()
+        };
+        let mut address = started(false, 1, &timers);
+        let found = address.conflict(BEGIN, true, &timers);
+        assert_eq!(found, Some(DuplicateAction::Regenerate));
+        assert_eq!(address.due(), Some(BEGIN + Nanos(250_000_000)), "IDGEN_DELAY");
+        let found = address.conflict(BEGIN, true, &timers);
+        assert_eq!(found, Some(DuplicateAction::Duplicate), "IDGEN_RETRIES");
+    }
+
+    #[test]
+    fn an_address_that_is_given_up_has_no_timer() {
+        let timers = NdTimers::default();
+        let mut address = started(false, 1, &timers);
+        address.timer(BEGIN, &timers);
+        address.stop();
+        assert_eq!((address.due(), address.timer(BEGIN + Nanos(1 << 40), &timers)), (None, None));
+        assert!(!address.is_tentative() && !address.is_usable());
+    }
+
+    /// Messages on the way: when they arrive, their senders and addresses, and whether they are
+    /// solicitations.
+    type Wire = Vec<(Nanos, usize, u8, bool)>;
+
+    #[test]
+    fn each_address_is_assigned_or_a_duplicate_and_without_losses_no_two_are_the_same() {
+        for seed in 0..300 {
+            let mut random = SplitMix64(seed);
+            let hosts = 2 + (random.draw() % 6) as usize;
+            let loss = if seed % 3 == 0 { 0 } else { random.draw() % 100 };
+            let repeats = random.draw() % 50;
+            let regenerates = random.draw().is_multiple_of(2);
+            let timers = NdTimers { probes: 1 + (random.draw() % 3) as u8, ..NdTimers::default() };
+            let mut all = vec![DuplicateDetection::default(); hosts];
+            for address in &mut all {
+                let begin = Nanos(random.draw() % 3_000_000_000);
+                address.start(begin, random.draw(), true, &timers);
+            }
+            let (mut wire, mut now): (Wire, _) = (Vec::new(), Nanos::ZERO);
+            for _ in 0..10_000 {
+                let timer = all.iter().filter_map(DuplicateDetection::due).min();
+                let message = wire.iter().map(|message| message.0).min();
+                let Some(next) = timer.into_iter().chain(message).min() else { break };
+                assert!(next >= now, "a timer in the past");
+                now = next;
+                let mut sent: Vec<(usize, u8, bool)> = Vec::new();
+                let (arrived, rest): (Wire, Wire) = wire.into_iter().partition(|one| one.0 <= now);
+                wire = rest;
+                for (_, from, target, is_probe) in arrived {
+                    for (to, address) in all.iter_mut().enumerate() {
+                        if to == from || address.generation() != target {
+                            continue;
+                        }
+                        if address.is_usable() && is_probe {
+                            sent.push((to, target, false));
+                        }
+                        address.conflict(now, regenerates, &timers);
+                    }
+                }
+                for (host, address) in all.iter_mut().enumerate() {
+                    while let Some(act) = address.timer(now, &timers) {
+                        if act == DuplicateAction::Probe {
+                            sent.push((host, address.generation(), true));
+                        }
+                    }
+                }
+                for (host, target, is_probe) in sent {
+                    if random.draw() % 100 < loss {
+                        continue;
+                    }
+                    for _ in 0..1 + u64::from(random.draw() % 100 < repeats) {
+                        let at = now + Nanos(1 + random.draw() % 10_000_000);
+                        wire.push((at, host, target, is_probe));
+                    }
+                }
+            }
+            let mut assigned = Vec::new();
+            for address in &all {
+                assert!(address.is_usable() != address.is_duplicate(), "seed {seed}: {address:?}");
+                assert_eq!(address.due(), None);
+                assigned.extend(address.is_usable().then_some(address.generation()));
+            }
+            let count = assigned.len();
+            assigned.sort_unstable();
+            assigned.dedup();
+            assert!(loss > 0 || assigned.len() == count, "seed {seed}: {all:?}");
+        }
+    }
 }

@@ -176,6 +176,8 @@ pub struct LacpPort {
     current: Option<Nanos>,
     periodic: Option<Nanos>,
     wait: Option<Nanos>,
+    /// FAST_PERIODIC, not SLOW_PERIODIC.
+    is_fast: bool,
     /// Churn timers of the actor and of the partner, and whether these are in churn.
     churn: [Option<Nanos>; 2],
     churning: [bool; 2],
@@ -445,9 +447,13 @@ impl LacpPort {
         }
         let is_fast = self.partner.state & SHORT_TIMEOUT != 0;
         let interval = if is_fast { settings.fast_periodic } else { settings.slow_periodic };
-        let next = now + interval;
-        // A partner that now has the short timeout does not wait for the slow interval.
-        self.periodic = Some(self.periodic.map_or(next, |due| due.min(next)));
+        let changes = std::mem::replace(&mut self.is_fast, is_fast) != is_fast;
+        if self.periodic.is_none() || changes {
+            // SLOW_PERIODIC leads to PERIODIC_TX when the partner has the short timeout, because
+            // its announcements would expire within the slow interval.
+            self.need_to_transmit |= self.periodic.is_some() && is_fast;
+            self.periodic = Some(now + interval);
+        }
     }
 
     /// The transmit machine (section 6.4.16): three LACPDUs at most in a fast interval.

@@ -125,4 +125,4 @@ pub use resolver::{Overdue, Question, Resolved, Resolver, ResolverSettings};
 pub use router::{AdvertisingRouter, RouterSettings};
 pub use router_discovery::{DiscoveryAction, RouterDiscovery};
 pub use speaker::{Announcement, NeighborTable, Speaker, SpeakerTimers};
-pub use table::{BoundHost, HostTable};
+pub use table::{BoundHost, ConversationEnds, HostTable};

@@ -313,6 +313,16 @@ mod tests {
     }
 
     #[test]
+    fn an_announcement_is_kept_for_its_time_to_live() {
+        let mut neighbors = crate::NeighborTable::default();
+        neighbors.learn(seconds(0), parse(&written(121, "host")).unwrap());
+        neighbors.age(seconds(121) - Nanos(1));
+        assert_eq!(neighbors.len(), 1);
+        neighbors.age(seconds(121));
+        assert_eq!((neighbors.len(), neighbors.aged), (0, 1), "rxInfoAge");
+    }
+
+    #[test]
     fn an_announcement_is_read_as_it_was_written() {
         let octets = written(121, "host {}");
         let found = parse(&octets).unwrap();

@@ -7,7 +7,7 @@ use squall_units::{Nanos, below};
 
 use crate::dns::{
     A, AAAA, ANY, AUTHORITATIVE, DnsHeader, DnsReader, DnsRecord, FIRST_NAME, HEADER, INTERNET,
-    Name, NameTemplate, OPCODE, RESPONSE, write_header, write_question, write_record,
+    Name, NameTemplate, OPCODE, RESPONSE, TRUNCATED, write_header, write_question, write_record,
 };
 
 /// UDP port and group addresses (section 3).
@@ -34,6 +34,11 @@ const SLOW: Nanos = Nanos(5_000_000_000);
 /// (section 6).
 const QUIET: Nanos = Nanos(1_000_000_000);
 const QUIET_PROBE: Nanos = Nanos(250_000_000);
+/// Wait for further known answers of an asker: the time and its random part, and the longest wait from
+/// its first packet on, so that no stream of such packets keeps an answer back forever (section 7.2).
+const DEFER: Nanos = Nanos(400_000_000);
+const DEFER_RANDOM: Nanos = Nanos(100_000_000);
+const LONGEST_DEFER: Nanos = Nanos(3_000_000_000);
 /// The longest validity of a record in a reply to a resolver of unicast DNS, in seconds (section
 /// 6.7).
 const LEGACY_TTL: u32 = 10;
@@ -71,6 +76,36 @@ pub enum MdnsAction {
     Probe,
     /// An unsolicited response. `first`: the name is the host's from now on.
     Announce { first: bool },
+    /// The answer to a question for records of this type, which has waited for known answers.
+    Answer { kind: u16 },
+}
+
+/// Own records that an asker knows: A, then AAAA.
+pub type Known = [bool; 2];
+
+/// An answer that waits for further known answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Deferred {
+    due: Nanos,
+    /// When the first packet came, and from which address; `None`: several hosts have asked.
+    since: Nanos,
+    from: Option<IpAddr>,
+    kind: u16,
+    known: Known,
+}
+
+impl Deferred {
+    /// The type of the records that are still to be sent.
+    fn kind(&self) -> Option<u16> {
+        let a = matches!(self.kind, A | ANY) && !self.known[0];
+        let aaaa = matches!(self.kind, AAAA | ANY) && !self.known[1];
+        match (a, aaaa) {
+            (true, true) => Some(ANY),
+            (true, false) => Some(A),
+            (false, true) => Some(AAAA),
+            (false, false) => None,
+        }
+    }
 }
 
 /// The name of one host.
@@ -85,17 +120,18 @@ pub struct MdnsName {
     since: Nanos,
     /// When the records were multicast last.
     answered: Option<Nanos>,
+    deferred: Option<Deferred>,
 }
 
 impl MdnsName {
     /// The first probe is due within 250 ms (section 8.1).
     pub fn start(&mut self, now: Nanos, chance: u64) {
-        self.phase = Phase::Probing(0);
+        (self.phase, self.deferred) = (Phase::Probing(0), None);
         self.due = Some(now + Nanos(below(chance, PROBE.0 + 1)));
     }
 
     pub fn due(&self) -> Option<Nanos> {
-        self.due
+        self.due.into_iter().chain(self.deferred.map(|answer| answer.due)).min()
     }
 
     /// Whether the name is the host's.
@@ -108,6 +144,11 @@ impl MdnsName {
     }
 
     pub fn timer(&mut self, now: Nanos) -> Option<MdnsAction> {
+        if let Some(answer) = self.deferred.take_if(|answer| answer.due <= now)
+            && let Some(kind) = answer.kind()
+        {
+            return Some(MdnsAction::Answer { kind });
+        }
         if self.due.is_none_or(|due| due > now) {
             return None;
         }
@@ -155,6 +196,35 @@ impl MdnsName {
         }
     }
 
+    /// The host at `from` asks for records of type `kind`. It knows the records `known`, and sends
+    /// further ones that it knows. `chance` is uniform.
+    pub fn defer(&mut self, now: Nanos, chance: u64, from: IpAddr, kind: u16, known: Known) {
+        let due = now + DEFER + Nanos(below(chance, DEFER_RANDOM.0 + 1));
+        self.deferred = match self.deferred {
+            // One answer to all hosts is enough for both; it leaves out nothing, because only one
+            // of them may know it.
+            Some(answer) if answer.from != Some(from) || answer.kind != kind => {
+                Some(Deferred { from: None, kind: ANY, known: [false; 2], ..answer })
+            }
+            Some(answer) => Some(Deferred { known, ..answer }),
+            None => Some(Deferred { due, since: now, from: Some(from), kind, known }),
+        };
+    }
+
+    /// The host at `from` knows these records. `more`: further packets follow.
+    pub fn knows(&mut self, now: Nanos, chance: u64, from: IpAddr, known: Known, more: bool) {
+        let Some(answer) = self.deferred.as_mut().filter(|answer| answer.from == Some(from)) else {
+            return;
+        };
+        for (own, other) in answer.known.iter_mut().zip(known) {
+            *own |= other;
+        }
+        if more {
+            let due = now + DEFER + Nanos(below(chance, DEFER_RANDOM.0 + 1));
+            answer.due = due.min(answer.since + LONGEST_DEFER).max(answer.due);
+        }
+    }
+
     /// Whether the records may be multicast now; if so, they are.
     pub fn may_multicast(&mut self, now: Nanos, to_probe: bool) -> bool {
         let quiet = if to_probe { QUIET_PROBE } else { QUIET };
@@ -165,10 +235,18 @@ impl MdnsName {
         may
     }
 
+    /// Whether the records were multicast within the last quarter of their validity of `ttl`
+    /// seconds. Otherwise, a question that asks for unicast is answered by multicast, so that the
+    /// caches of all hosts have them (section 5.4).
+    pub fn is_recent(&self, now: Nanos, ttl: u32) -> bool {
+        let quarter = Nanos(u64::from(ttl) * Nanos::SECOND.0 / 4);
+        self.answered.is_some_and(|last| now < last + quarter)
+    }
+
     /// Ends the name. Returns whether the host has to say so (section 10.1).
     pub fn stop(&mut self) -> bool {
         let owned = self.is_owned();
-        (self.phase, self.due) = (Phase::Idle, None);
+        (self.phase, self.due, self.deferred) = (Phase::Idle, None, None);
         owned
     }
 
@@ -191,7 +269,7 @@ pub struct MdnsRecords {
 
 impl MdnsRecords {
     /// Number of records of this type.
-    fn count(&self, kind: u16) -> u16 {
+    pub(crate) fn count(&self, kind: u16) -> u16 {
         u16::from(self.ipv4.is_some() && matches!(kind, A | ANY))
             + u16::from(self.ipv6.is_some() && matches!(kind, AAAA | ANY))
     }
@@ -258,10 +336,10 @@ pub fn names_in(
         reader.question(&mut name)?;
         add(&name);
     }
-    // The known answers of a query are about others.
+    // Known answers of a query may follow its question in another packet (section 7.2).
     let is_response = header.flags & RESPONSE != 0;
-    let records = if is_response { [header.answers, header.additional] } else { [0, 0] };
-    for _ in 0..u32::from(records[0]) + u32::from(records[1]) {
+    let additional = if is_response { header.additional } else { 0 };
+    for _ in 0..u32::from(header.answers) + u32::from(additional) {
         reader.record(&mut name)?;
         add(&name);
     }
@@ -276,6 +354,16 @@ pub enum MdnsEvent {
         kind: u16,
         unicast: bool,
         is_probe: bool,
+    },
+    /// As before, by a host that sends further answers that it knows (section 7.2).
+    AskedInPart {
+        kind: u16,
+        known: Known,
+    },
+    /// The host that has asked so knows these records. `more`: further packets follow.
+    Knows {
+        known: Known,
+        more: bool,
     },
     /// A resolver of unicast DNS asks (section 6.7): the answer repeats identifier and question.
     Legacy {
@@ -358,7 +446,14 @@ fn read_query(
             }));
         }
     }
-    let Some((kind, unicast)) = asked else { return Ok(MdnsEvent::Nothing) };
+    let more = header.flags & TRUNCATED != 0;
+    let Some((kind, unicast)) = asked else {
+        let known = known_answers(header, &mut reader, own, records, ttl)?;
+        return Ok(match known.contains(&true) && from_port == MDNS_PORT {
+            true => MdnsEvent::Knows { known, more },
+            false => MdnsEvent::Nothing,
+        });
+    };
     let count = records.count(kind);
     if from_port != MDNS_PORT {
         // While the host probes, the name may be that of another one (section 8.1). A resolver
@@ -370,13 +465,7 @@ fn read_query(
             false => MdnsEvent::Nothing,
         });
     }
-    // Answers that the asker knows, with at least half of their validity (section 7.1).
-    let mut known = 0;
-    for _ in 0..header.answers {
-        let record = reader.record(&mut name)?;
-        let is_own = name.octets() == own.octets() && records.has(record.kind, record.data);
-        known += u16::from(is_own && record.ttl >= ttl / 2);
-    }
+    let known = known_answers(header, &mut reader, own, records, ttl)?;
     let mut others: Vec<(u16, &[u8])> = Vec::new();
     for _ in 0..header.authorities {
         let record = reader.record(&mut name)?;
@@ -393,10 +482,33 @@ fn read_query(
         });
     }
     // A host without a record of this type says nothing; it could only deny it by an NSEC record.
-    if count == 0 || known >= count {
+    let knows = |place: usize, of: u16| u16::from(known[place] && (kind == of || kind == ANY));
+    if count == 0 || knows(0, A) + knows(1, AAAA) >= count {
         return Ok(MdnsEvent::Nothing);
     }
-    Ok(MdnsEvent::Asked { kind, unicast, is_probe })
+    Ok(match more && !is_probe {
+        true => MdnsEvent::AskedInPart { kind, known },
+        false => MdnsEvent::Asked { kind, unicast, is_probe },
+    })
+}
+
+/// The own records that the asker knows, with at least half of their validity (section 7.1).
+fn known_answers(
+    header: &DnsHeader,
+    reader: &mut DnsReader<'_>,
+    own: &Name,
+    records: &MdnsRecords,
+    ttl: u32,
+) -> Result<Known, &'static str> {
+    let (mut name, mut known) = (Name::default(), [false; 2]);
+    for _ in 0..header.answers {
+        let record = reader.record(&mut name)?;
+        let is_own = name.octets() == own.octets() && records.has(record.kind, record.data);
+        if is_own && record.ttl >= ttl / 2 {
+            known[usize::from(record.kind == AAAA)] = true;
+        }
+    }
+    Ok(known)
 }
 
 /// Whether the records of another host come later than the own ones: both are sorted by type and
@@ -430,7 +542,11 @@ pub fn write_answer(
             out.extend_from_slice(questions);
             records.write(kind, &place, INTERNET, ttl.min(LEGACY_TTL), out);
         }
-        MdnsEvent::Conflict | MdnsEvent::Lost | MdnsEvent::Nothing => {}
+        MdnsEvent::AskedInPart { .. }
+        | MdnsEvent::Knows { .. }
+        | MdnsEvent::Conflict
+        | MdnsEvent::Lost
+        | MdnsEvent::Nothing => {}
     }
 }
 
@@ -587,6 +703,152 @@ mod tests {
         assert!(host.may_multicast(millis(2000), false));
         assert!(!host.may_multicast(millis(2249), true));
         assert!(host.may_multicast(millis(2250), true));
+    }
+
+    #[test]
+    fn records_are_recent_for_a_quarter_of_their_validity() {
+        let mut host = MdnsName::default();
+        assert!(!host.is_recent(millis(0), TTL));
+        host.may_multicast(millis(1000), false);
+        assert!(host.is_recent(millis(30_999), TTL) && !host.is_recent(millis(31_000), TTL));
+        host.start(millis(40_000), 0);
+        played(&mut host, millis(40_000));
+        // Announcements at 40.75 and 41.75 s.
+        assert!(host.is_recent(millis(71_749), TTL) && !host.is_recent(millis(71_750), TTL));
+    }
+
+    const ASKER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
+    const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 8));
+
+    /// A host with its name, for whose records another one asks in several packets from 10 s on.
+    fn asked(kind: u16, chance: u64) -> MdnsName {
+        let mut host = MdnsName::default();
+        host.start(millis(1000), 0);
+        played(&mut host, millis(1000));
+        host.defer(millis(10_000), chance, ASKER, kind, [false; 2]);
+        host
+    }
+
+    #[test]
+    fn an_answer_waits_400_to_500_ms_for_further_known_answers() {
+        for (chance, wait) in [(0, 400), (u64::MAX / 2, 450), (u64::MAX, 500)] {
+            let mut host = asked(A, chance);
+            let sent = played(&mut host, millis(10_000));
+            assert_eq!(sent, [(MdnsAction::Answer { kind: A }, wait)], "RFC 6762 section 7.2");
+        }
+    }
+
+    #[test]
+    fn each_further_packet_that_is_not_the_last_prolongs_the_wait_and_for_3_seconds_at_most() {
+        let mut host = asked(A, 0);
+        host.knows(millis(10_300), 0, ASKER, [false; 2], true);
+        assert_eq!(host.due(), Some(millis(10_700)));
+        host.knows(millis(10_600), 0, ASKER, [false; 2], false);
+        assert_eq!(host.due(), Some(millis(10_700)), "the last one");
+        host.knows(millis(10_600), 0, OTHER, [true; 2], true);
+        assert_eq!(host.due(), Some(millis(10_700)), "of another host");
+        for tenth in 107..200 {
+            host.knows(millis(tenth * 100), 0, ASKER, [false; 2], true);
+        }
+        assert_eq!(host.due(), Some(millis(13_000)));
+        assert_eq!(host.timer(millis(13_000)), Some(MdnsAction::Answer { kind: A }));
+    }
+
+    #[test]
+    fn known_answers_of_a_further_packet_are_left_out() {
+        for (kind, known, expected) in [
+            (A, [true, false], None),
+            (A, [false, true], Some(A)),
+            (ANY, [true, false], Some(AAAA)),
+            (ANY, [false, true], Some(A)),
+            (ANY, [true, true], None),
+        ] {
+            let mut host = asked(kind, 0);
+            host.knows(millis(10_100), 0, ASKER, known, false);
+            let answer = expected.map(|kind| MdnsAction::Answer { kind });
+            assert_eq!(host.timer(millis(10_400)), answer, "{kind} {known:?}");
+            assert_eq!(host.due(), None);
+        }
+    }
+
+    #[test]
+    fn a_second_asker_gets_all_records_with_the_answer_to_the_first() {
+        let mut host = asked(A, 0);
+        host.knows(millis(10_100), 0, ASKER, [true, false], false);
+        host.defer(millis(10_200), 0, OTHER, AAAA, [false; 2]);
+        assert_eq!(host.timer(millis(10_399)), None);
+        assert_eq!(host.timer(millis(10_400)), Some(MdnsAction::Answer { kind: ANY }));
+    }
+
+    #[test]
+    fn a_name_that_is_examined_again_or_given_up_answers_nothing_that_waited() {
+        let mut host = asked(A, 0);
+        host.conflict(millis(10_100), 0);
+        let sent = played(&mut host, millis(10_100));
+        assert!(!sent.iter().any(|sent| matches!(sent.0, MdnsAction::Answer { .. })), "{sent:?}");
+        let mut host = asked(A, 0);
+        host.stop();
+        assert_eq!((host.due(), host.timer(millis(20_000))), (None, None));
+    }
+
+    #[test]
+    fn a_query_in_parts_is_read_with_its_known_answers() {
+        let part = |questions: u16, flags: u16, ttl: Option<u32>| {
+            let mut out = Vec::new();
+            write_header(0, flags, [questions, u16::from(ttl.is_some()), 0, 0], &mut out);
+            if questions > 0 {
+                write_question(name("host.local").octets(), ANY, INTERNET, &mut out);
+            }
+            if let Some(ttl) = ttl {
+                let data = &[10, 0, 0, 5];
+                let record = DnsRecord { kind: A, class: INTERNET, ttl, data };
+                write_record(name("host.local").octets(), &record, &mut out);
+            }
+            out
+        };
+        let first = MdnsEvent::AskedInPart { kind: ANY, known: [false; 2] };
+        assert_eq!(event(&part(1, TRUNCATED, None), MDNS_PORT, false), Ok(first));
+        for more in [false, true] {
+            let flags = if more { TRUNCATED } else { 0 };
+            let knows = MdnsEvent::Knows { known: [true, false], more };
+            assert_eq!(event(&part(0, flags, Some(TTL)), MDNS_PORT, false), Ok(knows));
+            let old = event(&part(0, flags, Some(TTL / 2 - 1)), MDNS_PORT, false);
+            assert_eq!(old, Ok(MdnsEvent::Nothing));
+        }
+        let known = part(1, TRUNCATED, Some(TTL));
+        assert_eq!(event(&known, MDNS_PORT, false), Ok(MdnsEvent::Nothing), "all that it has");
+        let host_of = |of: &[u8]| (of == name("host.local").octets()).then_some(4);
+        let found = names_in(&part(0, 0, Some(TTL)), host_of);
+        assert_eq!(found, Ok(vec![4]));
+    }
+
+    #[test]
+    fn a_lost_tie_and_a_conflict_begin_with_three_probes_each_time() {
+        let mut host = MdnsName::default();
+        host.start(millis(1000), 0);
+        for begin in [2000, 4000] {
+            host.timer(host.due().unwrap());
+            host.lose(millis(begin));
+            assert_eq!(host.due(), Some(millis(begin + 1000)), "a second");
+        }
+        host.conflict(millis(6000), 0);
+        let waits: Vec<_> = played(&mut host, millis(6000)).iter().map(|one| one.1).collect();
+        assert_eq!(waits, [0, 250, 250, 250, 1000]);
+        host.lose(millis(9000));
+        assert_eq!(host.due(), None, "only a host that probes has a tie");
+    }
+
+    #[test]
+    fn a_name_that_is_given_up_has_no_timer_and_its_last_message_once() {
+        let mut host = MdnsName::default();
+        host.start(millis(1000), 0);
+        assert!(!host.stop(), "it was not announced");
+        assert_eq!((host.due(), host.timer(millis(9000))), (None, None));
+        host.start(millis(10_000), 0);
+        played(&mut host, millis(10_000));
+        assert!(host.stop() && !host.stop());
+        host.conflict(millis(20_000), 0);
+        assert_eq!(host.due(), None);
     }
 
     fn question(kind: u16, class: u16, text: &str) -> Vec<u8> {

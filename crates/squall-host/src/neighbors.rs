@@ -303,4 +303,27 @@ mod tests {
         }
         assert_eq!(std::iter::from_fn(|| neighbors.question(Nanos(0))).count(), MAX_ASKED);
     }
+
+    #[test]
+    fn an_address_is_requested_six_times_after_pauses_that_double() {
+        let mut neighbors = NeighborCache::default();
+        let address: IpAddr = "10.0.0.1".parse().unwrap();
+        neighbors.find(Nanos::ZERO, address);
+        let mut times = Vec::new();
+        while let Some(due) = neighbors.next_due() {
+            if due > Nanos::ZERO {
+                assert_eq!(neighbors.question(due - Nanos(1)), None, "too early");
+            }
+            let asked = neighbors.question(due).expect("it is due");
+            times.push((due.0 / 1_000_000, asked.is_ok()));
+        }
+        let tries = [0, 100, 300, 700, 1500, 3100].map(|at| (at, true));
+        assert_eq!(times[..6], tries);
+        assert_eq!(times[6..], [(6300, false)]);
+        // A silent address is requested again a second later, if it is needed.
+        let end = Nanos(6_300_000_000);
+        assert_eq!(neighbors.find(end + Nanos(SILENT_PAUSE.0 - 1), address), Answer::Silent);
+        assert_eq!(neighbors.find(end + SILENT_PAUSE, address), Answer::Wait);
+        assert_eq!(neighbors.question(end + SILENT_PAUSE), Some(Ok(address)));
+    }
 }

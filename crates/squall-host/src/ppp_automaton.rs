@@ -594,4 +594,85 @@ mod tests {
         let end = (0..11).map(|_| one.configure_nak(seconds(100), &TIMERS)).last();
         assert_eq!(end.map(|end| end.finished), Some(true));
     }
+
+    #[test]
+    fn restart_timer_and_counters_are_settable() {
+        let timers =
+            PppTimers { restart: Nanos(500_000_000), max_configure: 3, max_terminate: 4, ..TIMERS };
+        let count = |one: &mut Automaton, output| {
+            let mut sent = 0;
+            while let Some(due) = one.due() {
+                assert_eq!(one.timer(Nanos(due.0 - 1), &timers), PppActions::default());
+                let actions = one.timer(due, &timers);
+                sent += u32::from(actions == send(output));
+            }
+            sent
+        };
+        let mut one = Automaton::default();
+        one.open(seconds(100), &timers);
+        one.up(seconds(100), &timers);
+        assert_eq!(one.due(), Some(Nanos(100_500_000_000)));
+        assert_eq!((count(&mut one, ConfigureRequest), one.state()), (2, Stopped));
+        let mut one = at(Opened);
+        one.close(seconds(100), &timers);
+        assert_eq!((count(&mut one, TerminateRequest), one.state()), (3, Closed));
+    }
+
+    #[test]
+    fn an_ack_and_a_nak_begin_the_count_of_requests_again() {
+        for is_ack in [false, true] {
+            let mut one = at(RequestSent);
+            for number in 1..8 {
+                one.timer(seconds(100 + 3 * number), &TIMERS);
+            }
+            match is_ack {
+                true => one.configure_ack(seconds(122), &TIMERS),
+                false => one.configure_nak(seconds(122), &TIMERS),
+            };
+            let mut requests = 0;
+            while let Some(due) = one.due() {
+                requests += u32::from(one.timer(due, &TIMERS) == send(ConfigureRequest));
+            }
+            // A nak is followed by a request at once, which is the first of ten.
+            assert_eq!((requests, one.state()), (if is_ack { 10 } else { 9 }, Stopped));
+        }
+    }
+
+    #[test]
+    fn a_request_of_the_peer_does_not_move_the_restart_timer() {
+        let mut one = at(RequestSent);
+        for good in [true, false] {
+            one.configure_request(seconds(102), good, &TIMERS);
+            assert_eq!(one.due(), Some(seconds(103)));
+        }
+    }
+
+    #[test]
+    fn an_open_layer_has_no_timer_and_negotiates_again_with_all_requests() {
+        let mut one = at(Opened);
+        assert_eq!(one.due(), None);
+        one.configure_request(seconds(200), true, &TIMERS);
+        let mut requests = 1;
+        while let Some(due) = one.due() {
+            requests += u32::from(one.timer(due, &TIMERS) == send(ConfigureRequest));
+        }
+        assert_eq!((requests, one.state()), (10, Stopped));
+    }
+
+    #[test]
+    fn a_termination_of_the_peer_does_not_end_the_own_one_earlier() {
+        let mut one = at(Closing);
+        assert_eq!(one.terminate_request(seconds(101), &TIMERS), send(TerminateAck));
+        assert_eq!((one.state(), one.due()), (Closing, Some(seconds(103))));
+    }
+
+    #[test]
+    fn a_lower_layer_that_goes_down_stops_the_timer() {
+        for state in [Closing, Stopping, RequestSent, AckReceived, AckSent] {
+            let mut one = at(state);
+            assert!(one.due().is_some(), "{state:?}");
+            one.down();
+            assert_eq!(one.due(), None, "{state:?}");
+        }
+    }
 }

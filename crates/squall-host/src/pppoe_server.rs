@@ -109,6 +109,11 @@ impl PppoeServer {
         self.sessions.get(&client).map(|session| (&session.link, session.number))
     }
 
+    /// The links of all clients: MAC address, number of the session, and state, in any order.
+    pub fn links(&self) -> impl Iterator<Item = (MacAddr, u16, &PppLink)> {
+        self.sessions.iter().map(|(mac, session)| (*mac, session.number, &session.link))
+    }
+
     /// Runs the timers that are due, `most` of them at most.
     pub fn timer(&mut self, cx: &PppoeServerContext<'_>, most: usize) -> PppoeStep {
         let mut step = PppoeStep::default();

@@ -426,4 +426,49 @@ mod tests {
         let timers = list.timers(&own);
         assert_eq!((timers.reachable.0, timers.retransmission.0), (5_000_000, 7_000_000));
     }
+
+    #[test]
+    fn default_routers_end_with_their_lifetimes_one_by_one() {
+        let mut list = PrefixList::default();
+        for (number, lifetime) in [(1, 100), (2, 50), (3, 200)] {
+            let source = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number);
+            let of = RouterAdvertisement { source, lifetime, ..advertisement(vec![]) };
+            list.advertise(at(0), &of);
+        }
+        for (end, left) in [(50, 2), (100, 1), (200, 0)] {
+            assert_eq!(list.router_due(), Some(at(end)));
+            assert!(!list.expire_routers(at(end) - Nanos(1)));
+            assert!(list.expire_routers(at(end)));
+            assert_eq!(list.routers.len(), left);
+        }
+        assert_eq!((list.router_due(), list.router(at(200))), (None, None));
+    }
+
+    #[test]
+    fn each_advertisement_begins_the_lifetime_of_its_router_again() {
+        let mut list = PrefixList::default();
+        for seconds in [0, 1000, 2000] {
+            list.advertise(at(seconds), &advertisement(vec![]));
+        }
+        assert_eq!(list.router_due(), Some(at(3800)), "1800 s after the last one");
+    }
+
+    #[test]
+    fn a_prefix_that_is_preferred_as_long_as_valid_ends_without_being_deprecated() {
+        let mut list = PrefixList::default();
+        advertised(&mut list, 0, prefix(40, 40));
+        assert_eq!(list.timer(at(40)), Some(PrefixChange::Ended(0)));
+        assert_eq!((list.timer(at(40)), list.due()), (None, None));
+    }
+
+    #[test]
+    fn an_infinite_lifetime_becomes_two_hours_by_a_short_one_and_stays_infinite_by_none() {
+        let mut list = PrefixList::default();
+        advertised(&mut list, 0, prefix(u32::MAX, u32::MAX));
+        advertised(&mut list, 10, prefix(u32::MAX, u32::MAX));
+        assert_eq!(list.due(), None);
+        advertised(&mut list, 20, prefix(100, 100));
+        assert!((remaining(&list, 20) - 7200.0).abs() < 1e-3, "RFC 4862 section 5.5.3 e 3");
+        assert_eq!(list.due(), Some(at(120)), "its addresses are deprecated before");
+    }
 }

@@ -351,4 +351,112 @@ mod tests {
         get(&mut neighbor, Some(A), S);
         assert!(!neighbor.is_router);
     }
+
+    /// A neighbor in this state at the begin.
+    fn in_state(state: Reachability) -> Neighbor {
+        let timers = NdTimers::default();
+        let mut neighbor = Neighbor::stale(A);
+        if state != Reachability::Stale {
+            neighbor.send(BEGIN, &timers);
+        }
+        if state == Reachability::Probe {
+            neighbor.timer(at(5.0), &timers);
+        }
+        assert_eq!(neighbor.state(), state);
+        neighbor
+    }
+
+    #[test]
+    fn further_packets_do_not_prolong_the_time_before_the_first_probe() {
+        let timers = NdTimers::default();
+        let mut neighbor = in_state(Reachability::Delay);
+        for second in 1..5 {
+            assert_eq!(neighbor.send(at(f64::from(second)), &timers), Some(A));
+        }
+        assert_eq!(neighbor.due(), Some(at(5.0)), "DELAY_FIRST_PROBE_TIME");
+    }
+
+    #[test]
+    fn packets_are_sent_while_a_neighbor_is_probed() {
+        let timers = NdTimers::default();
+        let mut neighbor = in_state(Reachability::Probe);
+        assert_eq!(neighbor.send(at(5.5), &timers), Some(A));
+        assert_eq!(neighbor.due(), Some(at(6.0)), "RETRANS_TIMER");
+    }
+
+    #[test]
+    fn a_packet_to_a_reachable_neighbor_changes_no_timer() {
+        let mut neighbor = reachable();
+        let due = neighbor.due();
+        assert_eq!(neighbor.send(at(1.0), &NdTimers::default()), Some(A));
+        assert_eq!((neighbor.state(), neighbor.due()), (Reachability::Reachable, due));
+    }
+
+    #[test]
+    fn an_answer_before_the_first_probe_makes_it_superfluous() {
+        let mut neighbor = in_state(Reachability::Delay);
+        neighbor.advertised(at(3.0), 0, &message(None, S), &NdTimers::default());
+        assert_eq!(neighbor.state(), Reachability::Reachable);
+        assert_eq!(neighbor.due(), Some(at(18.0)), "half of REACHABLE_TIME at least");
+    }
+
+    #[test]
+    fn each_confirmation_begins_the_reachable_time_again() {
+        let timers = NdTimers::default();
+        let mut neighbor = reachable();
+        for second in [5.0, 10.0, 15.0] {
+            neighbor.confirm(at(second), u64::MAX / 2, &timers);
+            let lasts = neighbor.due().unwrap() - at(second);
+            assert!((lasts.as_secs_f64() - 30.0).abs() < 0.001, "{lasts:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_to_the_last_solicitation_counts_until_its_time_is_over() {
+        let timers = NdTimers::default();
+        let mut neighbor = Neighbor::unknown(BEGIN);
+        for second in 0..3 {
+            assert_eq!(neighbor.timer(at(f64::from(second)), &timers), Some(Multicast));
+        }
+        let last = at(3.0) - Nanos(1);
+        assert_eq!(neighbor.timer(last, &timers), None);
+        assert!(neighbor.advertised(last, 0, &message(Some(A), S), &timers));
+        assert_eq!(neighbor.timer(at(3.0), &timers), None);
+        assert_eq!(neighbor.mac(), Some(A));
+    }
+
+    #[test]
+    fn numbers_and_times_of_solicitations_are_settable() {
+        let timers = NdTimers {
+            multicast_solicits: 2,
+            unicast_solicits: 1,
+            retransmission: Nanos(500_000_000),
+            delay: Nanos(2_000_000_000),
+            reachable: Nanos(8_000_000_000),
+            ..NdTimers::default()
+        };
+        let mut neighbor = Neighbor::unknown(BEGIN);
+        let mut acts = Vec::new();
+        while let Some(due) = neighbor.due() {
+            acts.extend(neighbor.timer(due, &timers).map(|act| (act, (due - BEGIN).0 / 1_000_000)));
+        }
+        assert_eq!(acts, [(Multicast, 0), (Multicast, 500), (Unreachable, 1000)]);
+        let mut neighbor = Neighbor::stale(A);
+        neighbor.send(BEGIN, &timers);
+        let mut acts = Vec::new();
+        while let Some(due) = neighbor.due() {
+            acts.extend(neighbor.timer(due, &timers).map(|act| (act, (due - BEGIN).0 / 1_000_000)));
+        }
+        assert_eq!(acts, [(Unicast(A), 2000), (Unreachable, 2500)]);
+        let mut neighbor = Neighbor::stale(A);
+        neighbor.confirm(BEGIN, 0, &timers);
+        assert_eq!(neighbor.due(), Some(at(4.0)));
+    }
+
+    #[test]
+    fn another_mac_address_in_the_middle_of_probes_ends_them() {
+        let mut neighbor = in_state(Reachability::Probe);
+        assert!(!neighbor.learn(B));
+        assert_eq!((neighbor.state(), neighbor.due()), (Reachability::Stale, None));
+    }
 }

@@ -377,4 +377,42 @@ mod tests {
         let found = resolver.receive(seconds(11), at, &changed(14, 0x20), &settings());
         assert_eq!(found, Ok((Resolved::Answered, seconds(1))));
     }
+
+    #[test]
+    fn each_question_has_its_own_time() {
+        let mut resolver = Resolver::default();
+        let all: Vec<Question> = (0..3)
+            .map(|number| resolver.ask(seconds(10 + number), 4, number, number << 48, &settings()))
+            .collect();
+        for (number, question) in all.iter().enumerate() {
+            let due = seconds(15 + number as u64);
+            assert_eq!(resolver.due(), Some(due));
+            assert_eq!(resolver.timer(due, &settings()), Some(Overdue::Repeat(*question)));
+        }
+        for (number, question) in all.iter().enumerate() {
+            let due = seconds(20 + number as u64);
+            assert_eq!(resolver.timer(due, &settings()), Some(Overdue::GivenUp(*question)));
+        }
+        assert!(resolver.is_empty());
+    }
+
+    #[test]
+    fn a_question_that_is_sent_once_is_given_up_after_its_time() {
+        let once = ResolverSettings { tries: 1, timeout: seconds(2), ..settings() };
+        let mut resolver = Resolver::default();
+        let question = resolver.ask(seconds(10), 4, 0, 0, &once);
+        assert_eq!(resolver.timer(seconds(12) - Nanos(1), &once), None);
+        assert_eq!(resolver.timer(seconds(12), &once), Some(Overdue::GivenUp(question)));
+    }
+
+    #[test]
+    fn an_answer_after_the_question_was_given_up_is_ignored() {
+        let mut resolver = Resolver::default();
+        let (question, message) = asked(&mut resolver, 0);
+        resolver.timer(seconds(15), &settings());
+        resolver.timer(seconds(20), &settings());
+        let at = (4, question.port);
+        let late = resolver.receive(seconds(21), at, &answer(&message, 0, 1), &settings());
+        assert_eq!(late, Err("no_question"));
+    }
 }

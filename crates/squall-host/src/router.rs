@@ -208,4 +208,82 @@ mod tests {
         router.solicited((BEGIN, 0), host, &RouterSettings::default());
         assert_eq!((router.due(), router.dropped), (None, 1));
     }
+
+    const HOST: (Ipv6Addr, MacAddr) =
+        (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 7), MacAddr([2, 0, 0, 0, 0, 7]));
+
+    fn started(settings: &RouterSettings) -> AdvertisingRouter {
+        let mut router = AdvertisingRouter::default();
+        router.start(BEGIN);
+        assert_eq!(router.timer(BEGIN, 0, settings).map(|to| to.0), Some(ALL_NODES));
+        router
+    }
+
+    #[test]
+    fn intervals_of_advertisements_are_settable() {
+        let settings = RouterSettings {
+            min_interval: Nanos(3_000_000_000),
+            max_interval: Nanos(4_000_000_000),
+            initial: 0,
+            ..RouterSettings::default()
+        };
+        let mut router = started(&settings);
+        let mut now = BEGIN;
+        for chance in [0, u64::MAX, 0] {
+            let due = router.due().unwrap();
+            let waited = (due - now).as_secs_f64();
+            assert!((3.0..=4.0).contains(&waited), "{waited} s");
+            assert!(router.timer(due, chance, &settings).is_some());
+            now = due;
+        }
+    }
+
+    #[test]
+    fn a_first_interval_that_is_shorter_than_16_seconds_stays_so() {
+        let second = Nanos::SECOND;
+        let (min_interval, max_interval) = (second, second);
+        let settings = RouterSettings { min_interval, max_interval, ..RouterSettings::default() };
+        assert_eq!(started(&settings).due(), Some(BEGIN + second));
+    }
+
+    #[test]
+    fn the_delay_of_an_answer_is_random_and_settable() {
+        for (chance, most, expected) in
+            [(0, 500, 0), (u64::MAX / 2, 500, 250), (u64::MAX, 500, 500), (u64::MAX, 20, 20)]
+        {
+            let answer_delay = Nanos(most * 1_000_000);
+            let settings = RouterSettings { answer_delay, ..RouterSettings::default() };
+            let mut router = started(&settings);
+            router.solicited((BEGIN, chance), HOST, &settings);
+            let delay = (router.due().unwrap() - BEGIN).as_secs_f64() * 1000.0;
+            assert!((delay - f64::from(expected)).abs() < 0.01, "MAX_RA_DELAY_TIME: {delay} ms");
+        }
+    }
+
+    #[test]
+    fn advertisements_to_all_hosts_that_answer_are_three_seconds_apart() {
+        let settings = RouterSettings::default();
+        let mut router = started(&settings);
+        let none = (Ipv6Addr::UNSPECIFIED, MacAddr::default());
+        let mut times = Vec::new();
+        // A solicitation each 100 ms.
+        for tenth in 1..=100u64 {
+            let now = BEGIN + Nanos(tenth * 100_000_000);
+            if router.timer(now, 0, &settings).is_some() {
+                times.push(tenth);
+            }
+            router.solicited((now, 0), none, &settings);
+        }
+        assert_eq!(times, [30, 60, 90], "MIN_DELAY_BETWEEN_RAS");
+    }
+
+    #[test]
+    fn an_answer_to_all_hosts_begins_the_interval_again() {
+        let settings = RouterSettings { initial: 0, ..RouterSettings::default() };
+        let mut router = started(&settings);
+        let now = BEGIN + Nanos(50_000_000_000);
+        router.solicited((now, 0), (Ipv6Addr::UNSPECIFIED, MacAddr::default()), &settings);
+        assert!(router.timer(now, 0, &settings).is_some());
+        assert_eq!(router.due(), Some(now + settings.min_interval), "RFC 4861 section 6.2.6");
+    }
 }

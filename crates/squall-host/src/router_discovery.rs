@@ -149,4 +149,45 @@ mod tests {
         assert_eq!(actions.len(), 1, "{actions:?}");
         assert_eq!(actions[0].0, DiscoveryAction::Solicit);
     }
+
+    #[test]
+    fn number_interval_and_delay_of_solicitations_are_settable() {
+        use DiscoveryAction::{NoRouter, Solicit};
+        let timers = NdTimers {
+            solicitations: 2,
+            solicitation_interval: Nanos(500_000_000),
+            solicitation_delay: Nanos(100_000_000),
+            ..NdTimers::default()
+        };
+        let mut host = RouterDiscovery::default();
+        host.start(BEGIN, u64::MAX, &timers);
+        let mut acts = Vec::new();
+        while let Some(due) = host.due() {
+            acts.extend(host.timer(due, &timers).map(|act| (act, (due - BEGIN).0 / 1_000_000)));
+        }
+        assert_eq!(acts, [(Solicit, 100), (Solicit, 600), (NoRouter, 700)]);
+    }
+
+    #[test]
+    fn an_advertisement_counts_until_the_wait_after_the_last_solicitation_is_over() {
+        let mut host = started(0);
+        let timers = NdTimers::default();
+        for seconds in [0, 4, 8] {
+            let now = BEGIN + Nanos(seconds * Nanos::SECOND.0);
+            assert_eq!(host.timer(now, &timers), Some(DiscoveryAction::Solicit));
+        }
+        let last = BEGIN + Nanos(9 * Nanos::SECOND.0 - 1);
+        assert!(host.is_pending());
+        assert_eq!(host.advertised(last, true), Some(last - BEGIN));
+        assert_eq!(host.timer(last + Nanos(1), &timers), None, "no failure");
+    }
+
+    #[test]
+    fn a_router_that_comes_after_the_host_gave_up_is_found() {
+        let mut host = started(0);
+        played(&mut host, BEGIN);
+        let late = BEGIN + Nanos(100 * Nanos::SECOND.0);
+        assert_eq!(host.advertised(late, true), Some(late - BEGIN));
+        assert!(host.has_found());
+    }
 }

@@ -22,14 +22,22 @@ pub struct SpeakerTimers {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Speaker {
     due: Option<Nanos>,
-    /// Announcements that are still sent at the fast interval.
+    /// `txFast`: announcements that are still sent at the fast interval.
     fast: u8,
+    /// `txCredit`, and when it was last added to.
+    credit: u8,
+    credited: Nanos,
 }
+
+/// `txCreditMax`: announcements that may leave one after the other (section 10.5.3.3). Each second
+/// adds one.
+const MOST_CREDIT: u8 = 5;
 
 impl Speaker {
     /// The first announcement is due now.
     pub fn start(&mut self, now: Nanos, timers: &SpeakerTimers) {
-        *self = Self { due: Some(now), fast: timers.fast };
+        let credit = MOST_CREDIT;
+        *self = Self { due: Some(now), fast: timers.fast, credit, credited: now };
     }
 
     pub fn due(&self) -> Option<Nanos> {
@@ -39,6 +47,16 @@ impl Speaker {
     /// Whether the host sends an announcement now, with the normal time to live.
     pub fn timer(&mut self, now: Nanos, timers: &SpeakerTimers) -> bool {
         let Some(due) = self.due.filter(|due| *due <= now) else { return false };
+        // Settings may have intervals of less than a second, which this must not prolong.
+        let tick = Nanos::SECOND.min(timers.interval).min(timers.fast_interval).max(Nanos(1));
+        let ticks = now.saturating_sub(self.credited).0 / tick.0;
+        self.credited = self.credited + Nanos(ticks * tick.0);
+        let credit = u64::from(self.credit).saturating_add(ticks).min(MOST_CREDIT.into()) as u8;
+        let Some(left) = credit.checked_sub(1) else {
+            self.due = Some(self.credited + tick);
+            return false;
+        };
+        self.credit = left;
         let interval = if self.fast > 1 { timers.fast_interval } else { timers.interval };
         self.fast = self.fast.saturating_sub(1);
         // A late call does not delay the following ones, unless a whole interval was missed.
@@ -46,11 +64,14 @@ impl Speaker {
         true
     }
 
-    /// A new neighbor appeared: it gets announcements at the fast interval (section 9.2.5.11).
+    /// A new neighbor appeared: an announcement is due now, and further ones follow at the fast
+    /// interval, unless they do so already (TX_FAST_START of section 9.2.10).
     pub fn speed_up(&mut self, now: Nanos, timers: &SpeakerTimers) {
         if let Some(due) = self.due {
-            self.fast = timers.fast;
-            self.due = Some(due.min(now + timers.fast_interval));
+            if self.fast == 0 {
+                self.fast = timers.fast;
+            }
+            self.due = Some(due.min(now));
         }
     }
 
@@ -189,7 +210,76 @@ mod tests {
         assert_eq!(speaker.due(), Some(seconds(33)));
         speaker.speed_up(seconds(10), &timers);
         let times: Vec<u64> = (10..60).filter(|at| speaker.timer(seconds(*at), &timers)).collect();
-        assert_eq!(times, [11, 12, 13, 14, 44]);
+        assert_eq!(times, [10, 11, 12, 13, 43], "the first one at once");
+    }
+
+    #[test]
+    fn a_neighbor_that_appears_while_announcements_are_fast_adds_none_to_them() {
+        let timers = LldpSettings::default().timers;
+        let mut speaker = Speaker::default();
+        speaker.start(seconds(0), &timers);
+        assert!(speaker.timer(seconds(0), &timers) && speaker.timer(seconds(1), &timers));
+        speaker.speed_up(seconds(1), &timers);
+        let times: Vec<u64> = (1..60).filter(|at| speaker.timer(seconds(*at), &timers)).collect();
+        assert_eq!(times, [1, 2, 32], "four in all");
+    }
+
+    #[test]
+    fn new_neighbors_get_five_announcements_at_once_and_then_one_each_second() {
+        let timers = LldpSettings::default().timers;
+        let mut speaker = Speaker::default();
+        speaker.start(seconds(0), &timers);
+        let mut times = Vec::new();
+        for millisecond in 0..3500u64 {
+            let now = Nanos(millisecond * 1_000_000);
+            speaker.speed_up(now, &timers);
+            times.extend(speaker.timer(now, &timers).then_some(millisecond));
+        }
+        assert_eq!(times, [0, 1, 2, 3, 4, 1000, 2000, 3000], "txCreditMax");
+        // Unused credit has an end.
+        let later: Vec<u64> = (0..20)
+            .filter(|millisecond| {
+                let now = seconds(500) + Nanos(millisecond * 1_000_000);
+                speaker.speed_up(now, &timers);
+                speaker.timer(now, &timers)
+            })
+            .collect();
+        assert_eq!(later, [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_speaker_with_intervals_below_a_second_is_as_fast_as_they_say() {
+        let timers = SpeakerTimers {
+            interval: Nanos(100_000_000),
+            fast: 2,
+            fast_interval: Nanos(10_000_000),
+        };
+        let mut speaker = Speaker::default();
+        speaker.start(seconds(0), &timers);
+        let at = |number: &u64| Nanos(number * 10_000_000);
+        let sent = (0..200).filter(|number| speaker.timer(at(number), &timers));
+        assert_eq!(sent.take(5).collect::<Vec<_>>(), [0, 1, 11, 21, 31]);
+    }
+
+    #[test]
+    fn a_late_call_delays_no_further_announcement_unless_an_interval_was_missed() {
+        let timers = SpeakerTimers { fast: 0, ..LldpSettings::default().timers };
+        let mut speaker = Speaker::default();
+        speaker.start(seconds(0), &timers);
+        assert!(speaker.timer(seconds(7), &timers));
+        assert_eq!(speaker.due(), Some(seconds(30)));
+        assert!(speaker.timer(seconds(95), &timers));
+        assert_eq!(speaker.due(), Some(seconds(125)), "those of 60 and 90 s are left out");
+    }
+
+    #[test]
+    fn an_ended_speaker_is_not_sped_up() {
+        let timers = LldpSettings::default().timers;
+        let mut speaker = Speaker::default();
+        speaker.start(seconds(0), &timers);
+        assert!(speaker.stop());
+        speaker.speed_up(seconds(1), &timers);
+        assert_eq!((speaker.due(), speaker.timer(seconds(9), &timers)), (None, false));
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! The hosts of a group that other sources may send from: their addresses and next hops.
 
 use std::{
+    collections::HashMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    sync::atomic::{
-        AtomicU32, AtomicU64,
-        Ordering::{Acquire, Relaxed, Release},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicU32, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
     },
 };
 
@@ -32,6 +36,20 @@ pub struct HostTable {
     losses: AtomicU64,
     /// Number of sources that may still send from hosts or to them.
     users: AtomicU32,
+    /// Under a lock, which is taken when one begins, and not for each packet.
+    conversations: Mutex<Conversations>,
+}
+
+/// The ends of a conversation, its client first, and whether it is over UDP.
+pub type ConversationEnds = ((IpAddr, u16), (IpAddr, u16), bool);
+
+/// Conversations that both ends know by number, and that began from hosts. One has one entry, so
+/// there are never more than conversations.
+#[derive(Debug, Default)]
+struct Conversations {
+    /// The numbers, and whether the server has asked for them.
+    by_ends: HashMap<ConversationEnds, (u32, bool)>,
+    by_number: HashMap<u32, ConversationEnds>,
 }
 
 /// One host: a sequence lock whose sequence number is in the word that has the address.
@@ -89,6 +107,7 @@ impl HostTable {
             bound: AtomicU32::new(0),
             losses: AtomicU64::new(0),
             users: AtomicU32::new(0),
+            conversations: Mutex::default(),
         }
     }
 
@@ -135,6 +154,30 @@ impl HostTable {
     /// Whether sources may still use the hosts, which therefore keep their addresses.
     pub fn is_in_use(&self) -> bool {
         self.users() > 0
+    }
+
+    /// Conversation `number` has begun from a host. Its server, which did not know the address of
+    /// the host before, finds it by its ends.
+    pub fn begin_conversation(&self, ends: ConversationEnds, number: u32) {
+        let mut all = self.conversations();
+        if let Some(before) = all.by_number.insert(number, ends)
+            && all.by_ends.get(&before).is_some_and(|(other, _)| *other == number)
+        {
+            all.by_ends.remove(&before);
+        }
+        all.by_ends.insert(ends, (number, false));
+    }
+
+    /// The number of the conversation that began last with these ends, and whether this is the
+    /// first call for it. After that, another flow may have the same ends.
+    pub fn accept_conversation(&self, ends: &ConversationEnds) -> Option<(u32, bool)> {
+        let mut all = self.conversations();
+        let (number, accepted) = all.by_ends.get_mut(ends)?;
+        Some((*number, !std::mem::replace(accepted, true)))
+    }
+
+    fn conversations(&self) -> MutexGuard<'_, Conversations> {
+        self.conversations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Number of hosts of the group.
@@ -239,6 +282,11 @@ impl HostTable {
         let Some(entry) = self.hosts.get(number as usize) else { return };
         let known = entry.address.load(Relaxed);
         let same = self.get(number).is_none_or(|host| host.address == address);
+        if known != 0 && same {
+            // The address stays, so that no reader takes the host for one that has lost it.
+            entry.next_hop.store(session_bits(next_hop, session), Release);
+            return;
+        }
         entry.address.store(0, Relaxed);
         // Released after the address is 0, so that no reader takes the old address with the new
         // next hop, or one half of the new address.
@@ -349,6 +397,22 @@ mod tests {
         assert_eq!((table.losses(), table.bound()), (1, 1));
     }
 
+    #[test]
+    fn a_host_that_keeps_its_address_is_never_without_it() {
+        let table = Arc::new(table(1));
+        table.bind(0, address(1), HOP);
+        let reader = thread::spawn({
+            let table = table.clone();
+            move || (0..1_000_000).all(|_| table.get(0).is_some())
+        });
+        while !reader.is_finished() {
+            table.bind(0, address(1), HOP);
+            table.bind_in_session(0, address(1), HOP, 7);
+        }
+        assert!(reader.join().expect("no panic"));
+        assert_eq!((table.losses(), table.get(0).map(|host| host.session)), (0, Some(7)));
+    }
+
     /// Binds hosts to `address(n)` with a next hop made of `n`, while another thread reads them.
     fn changes(table: HostTable, address: fn(u32) -> IpAddr) {
         let table = Arc::new(table);
@@ -376,6 +440,27 @@ mod tests {
             n += 1;
         }
         reader.join().expect("no half of a change");
+    }
+
+    #[test]
+    fn a_conversation_is_found_by_the_ends_with_which_it_began_last() {
+        let table = table(2);
+        let ends = |port| ((address(1), port), (address(9), 80), false);
+        table.begin_conversation(ends(1), 7);
+        table.begin_conversation(ends(2), 8);
+        let accept = |ends| table.accept_conversation(&ends);
+        let first = [Some((7, true)), Some((8, true)), None];
+        assert_eq!([1, 2, 3].map(|port| accept(ends(port))), first);
+        assert_eq!(accept(ends(1)), Some((7, false)));
+        let (client, server, _) = ends(1);
+        assert_eq!(accept((client, server, true)), None, "another protocol");
+        // Another one takes its ends over, and it begins again with others.
+        table.begin_conversation(ends(1), 9);
+        table.begin_conversation(ends(4), 7);
+        table.begin_conversation(ends(5), 8);
+        let all = [1, 2, 4, 5].map(|port| accept(ends(port)));
+        assert_eq!(all, [Some((9, true)), None, Some((7, true)), Some((8, true))]);
+        assert_eq!(table.conversations().by_ends.len(), 3);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Facts about the machine of a run, read from /proc.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use squall_report::report::{Contention, Cpu, Host, Memory};
 
@@ -63,14 +63,18 @@ pub fn contention() -> Contention {
 
 /// Time for which this process's control group (version 2), or a group above it, was throttled.
 fn throttled_s() -> f64 {
+    let all = of_control_groups("cpu.stat").into_iter();
+    all.map(|stat| number_after(&stat, "throttled_usec ") / 1e6).fold(0.0, f64::max)
+}
+
+/// The texts of the file with this name of this process's control group (version 2) and of the
+/// groups above it, as far as they have one.
+pub fn of_control_groups(file: &str) -> Vec<String> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let Some(path) = groups.lines().find_map(|line| line.strip_prefix("0::/")) else { return 0.0 };
-    let of = |group: &std::path::Path| {
-        let stat =
-            fs::read_to_string(std::path::Path::new("/sys/fs/cgroup").join(group).join("cpu.stat"));
-        number_after(&stat.unwrap_or_default(), "throttled_usec ") / 1e6
-    };
-    std::path::Path::new(path).ancestors().map(of).fold(0.0, f64::max)
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::/"));
+    let above = path.into_iter().flat_map(|path| Path::new(path).ancestors());
+    let root = Path::new("/sys/fs/cgroup");
+    above.filter_map(|group| fs::read_to_string(root.join(group).join(file)).ok()).collect()
 }
 
 fn field(line: &str, i: usize) -> f64 {

@@ -25,5 +25,5 @@ pub mod speaking;
 pub mod topology;
 
 pub use error::Error;
-pub use host::{contention, cpu, cpus_here, host, memory, wall_offset};
+pub use host::{contention, cpu, cpus_here, host, memory, of_control_groups, wall_offset};
 pub use names::Names;

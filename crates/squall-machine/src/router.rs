@@ -96,7 +96,8 @@ impl Router {
         };
         let steered = Steered::new(settings);
         // The daemon finds the routes of the kernel's table at its start.
-        let commands = interface(settings, mtu) + &steered.initial();
+        let commands = interface(settings, mtu) + &steered.initial() + &settings.group_interfaces();
+        let questions = bird::neighbor_questions(settings);
         let shared = Arc::new(Shared::default());
         let (messages, received) = mpsc::channel();
         let steering = Steering::new(settings.clone(), steered, steps, received, shared.clone());
@@ -116,8 +117,16 @@ impl Router {
                             match running {
                                 Running::Bird(child, program) => {
                                     let cpu_before = Nanos::ZERO;
-                                    Watch { child, program, folder, shared, begun, cpu_before }
-                                        .run();
+                                    let watch = Watch {
+                                        child,
+                                        program,
+                                        folder,
+                                        shared,
+                                        begun,
+                                        cpu_before,
+                                        questions,
+                                    };
+                                    watch.run();
                                 }
                                 Running::Frr(supervised, frr) => {
                                     frr::Watch { frr: *frr, supervised, folder, shared, begun }
@@ -158,7 +167,12 @@ impl Router {
     }
 
     pub fn state(&self) -> DaemonState {
-        self.shared.state().clone()
+        self.with_state(DaemonState::clone)
+    }
+
+    /// Reads a part of the state without a copy of the rest.
+    pub fn with_state<T>(&self, read: impl FnOnce(&DaemonState) -> T) -> T {
+        read(&self.shared.state())
     }
 }
 
@@ -331,6 +345,8 @@ struct Watch {
     begun: Instant,
     /// CPU time of daemons that have been restarted.
     cpu_before: Nanos,
+    /// Protocols whose neighbors are asked for, and the questions.
+    questions: Vec<(&'static str, &'static str)>,
 }
 
 impl Watch {
@@ -359,14 +375,30 @@ impl Watch {
             if control.is_none() {
                 control = ControlSocket::open(&socket, bird::reply, &stopped).ok();
             }
-            match control.as_mut().map(|control| control.ask(bird::SHOW, &stopped)) {
-                Some(Ok(reply)) => self.update(bird::protocols(&reply)),
+            match control.as_mut().map(|control| self.ask(control, &stopped)) {
+                Some(Ok(protocols)) => self.update(protocols),
                 Some(Err(_)) => control = None,
                 None => {}
             }
             std::thread::park_timeout(INTERVAL);
         }
         end(&mut self.child, GOODBYE);
+    }
+
+    /// Asks for the states of the protocols.
+    fn ask(
+        &self,
+        control: &mut ControlSocket,
+        stopped: &dyn Fn() -> bool,
+    ) -> io::Result<Vec<ProtocolState>> {
+        let mut protocols = bird::protocols(&control.ask(bird::SHOW, stopped)?);
+        for (name, question) in &self.questions {
+            let neighbors = bird::neighbors(&control.ask(question, stopped)?);
+            if let Some(protocol) = protocols.iter_mut().find(|one| one.name == *name) {
+                protocol.neighbors = neighbors;
+            }
+        }
+        Ok(protocols)
     }
 
     fn update(&self, protocols: Vec<ProtocolState>) {

@@ -630,7 +630,7 @@ fn read_path(node: &Node<'_>, asn: u32, notes: &mut Notes) -> Vec<PathSegment> {
     path
 }
 
-fn read_block(node: &Node<'_>, family: Family, notes: &mut Notes) -> Option<RouteBlock> {
+pub(crate) fn read_block(node: &Node<'_>, family: Family, notes: &mut Notes) -> Option<RouteBlock> {
     node.known(&["address", "prefix", "count", "step"], notes);
     let (expected, bits, usual) = match family {
         Family::Ipv4 => ("an IPv4 address", 32, 24),
@@ -953,15 +953,6 @@ mod tests {
             let found = of(peer);
             assert!(found.contains(expected), "{found}: no {expected}");
         }
-    }
-
-    #[test]
-    fn other_routing_protocols_are_refused() {
-        let mut config = config(json!({}));
-        config.0["devices"][0]["ospfv2"] = json!({ "name": "o" });
-        let refused = translate(&config).expect_err("it is not supported").texts();
-        let why = "daemons speak it, which run with a profile only; try [[router]] there";
-        assert_eq!(refused, [format!("devices[0].ospfv2: not supported: {why}")]);
     }
 
     #[test]

@@ -12,9 +12,10 @@ use crate::{
     bgp, dhcpv6,
     packet::{Ends, mac_number},
     read::{Node, Notes, brief},
+    routers,
     translate::{
         BgpPeerInfo, DeviceInfo, Dhcp6ServerInfo, DhcpClientInfo, DhcpServerInfo, IpInfo, LagInfo,
-        PortInfo, Resolved, Unresolved, VlanInfo,
+        PortInfo, Resolved, RouterInfo, Unresolved, VlanInfo,
     },
 };
 
@@ -25,6 +26,7 @@ pub(crate) struct Devices {
     pub dhcp_servers: Vec<DhcpServerInfo>,
     pub dhcp6_servers: Vec<Dhcp6ServerInfo>,
     pub bgp: Vec<BgpPeerInfo>,
+    pub routers: Vec<RouterInfo>,
     /// Interfaces by the names of devices, interfaces, addresses and ranges of routes.
     names: HashMap<String, Vec<Endpoint>>,
     macs: HashMap<IpAddr, MacAddr>,
@@ -55,12 +57,8 @@ impl Devices {
             for protocol in PROTOCOLS.iter().filter_map(|key| node.get(key)) {
                 notes.unsupported(
                     &protocol,
-                    "devices support only ARP, neighbor discovery, echo, DHCP and BGP",
+                    "devices support only ARP, neighbor discovery, echo, DHCP, BGP, OSPF and IS-IS",
                 );
-            }
-            for protocol in ROUTING.iter().filter_map(|key| node.get(key)) {
-                let why = "daemons speak it, which run with a profile only; try [[router]] there";
-                notes.unsupported(&protocol, why);
             }
             let first = devices.list.len();
             for ethernet in node.list("ethernets", notes) {
@@ -77,6 +75,7 @@ impl Devices {
             let all: Vec<Endpoint> = all.collect();
             devices.dhcp_server(&node.at("dhcp_server"), first, notes);
             devices.bgp(&node.at("bgp"), first, notes);
+            devices.routers(&node, first, notes);
             devices.name(&node, name, all, notes);
         }
         devices
@@ -373,6 +372,34 @@ impl Devices {
             self.bgp.push(info);
             if routes > bgp::MOST_ROUTES {
                 let what = format!("more than {} routes in all", bgp::MOST_ROUTES);
+                notes.unsupported(&node, &what);
+            }
+        }
+    }
+
+    /// The routers of OSPF and IS-IS of a device, whose interfaces begin at `first`.
+    fn routers(&mut self, node: &Node<'_>, first: usize, notes: &mut Notes) {
+        for routers::Found { info, node, ranges } in
+            routers::read(node, &self.list[first..], first, notes)
+        {
+            for (endpoint, name, node) in ranges {
+                self.name(&node, name, vec![endpoint], notes);
+            }
+            let name = &info.name;
+            if self.routers.iter().any(|other| other.name == *name) {
+                let path = node.at("name").path;
+                notes.problem(path, format!("{name:?} is also the name of another router"));
+            }
+            let is_same = |other: &RouterInfo| {
+                other.interface == info.interface && other.protocol == info.protocol
+            };
+            if self.routers.iter().any(is_same) {
+                let why = "a second router of the protocol on an interface; try another interface";
+                notes.unsupported(&node, why);
+            }
+            self.routers.push(info);
+            if self.routers.len() == routers::MOST_ROUTERS + 1 {
+                let what = format!("more than {} routers of OSPF and IS-IS", routers::MOST_ROUTERS);
                 notes.unsupported(&node, &what);
             }
         }

@@ -2,7 +2,8 @@
 //!
 //! [`translate`] converts a JSON configuration ([`Config`]) to a [`squall_profile::Profile`] with a
 //! list of its ports, flows and devices by their OTG names, or lists every invalid or unsupported
-//! part with its path ([`Problems`]). [`replies`] has the other messages. All of these are pure and
+//! part with its path ([`Problems`]). [`replies`] has the other messages, and [`lsas`] the databases
+//! of routers. All of these are pure and
 //! open no port.
 //!
 //! A [`Controller`] runs a configuration, with flows that start and stop, captures and devices. It
@@ -33,12 +34,14 @@ mod flows;
 mod headers;
 mod lags;
 mod lldp;
+pub mod lsas;
 mod packet;
 mod patterns;
 mod problems;
 mod read;
 mod reference;
 pub mod replies;
+mod routers;
 mod translate;
 
 pub use config::Config;
@@ -49,5 +52,5 @@ pub use translate::{
     BgpPeerInfo, CaptureInfo, Counting, DeviceInfo, Dhcp6ClientInfo, Dhcp6ServerInfo,
     DhcpClientInfo, DhcpServerInfo, EgressInfo, EgressTag, FlowInfo, IpInfo, LagInfo,
     LagMemberInfo, LldpInfo, MetricsInfo, PortInfo, Resolved, RouteBlock, RouteRangeInfo,
-    StreamInfo, TagValue, Translated, Unresolved, VlanInfo, translate, translate_with,
+    RouterInfo, StreamInfo, TagValue, Translated, Unresolved, VlanInfo, translate, translate_with,
 };

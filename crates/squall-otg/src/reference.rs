@@ -114,7 +114,7 @@ they answer ARP, neighbor discovery and echo; `connection` to a port or to a LAG
 `iana`, `iapd`, `ianapd`, `rapid_commit`; no `options`), `dhcp_server.ipv4_interfaces` (one pool \
 with `step` 1), `dhcp_server.ipv6_interfaces` (one lease of `iana`, `iapd` or `ianapd`, \
 `rapid_commit`; no `options`); `ipv4_loopbacks` and `ipv6_loopbacks` of interfaces with an address \
-of that version; `bgp`: below |
+of that version; `bgp`, `ospfv2`, `ospfv3`, `isis`: below |
 | lldp | all; `auto` values are a generated MAC address, the name of the port, and `squall` |
 | lags | `lacp`, no `static`; `actor_system_id`, `actor_key` and `actor_port_number` of 0 are \
 generated; no `macsec` |
@@ -145,6 +145,49 @@ ext_communities, mpls_labels | not supported |
 
 An `as_path` that is set is the whole path, so that `as_set_mode` decides whether it has the own \
 number. Without one, external peers get the own number, and internal ones an empty path.
+
+## OSPF
+
+Routers are BIRD 2. Each is on one interface; a device can have one of each version there. A \
+configuration has at most 64 routers of OSPF and IS-IS.
+
+| member of a router, or of an instance | |
+|---|---|
+| router_id | all; `auto` is the first IPv4 address, or the end of the MAC address |
+| interfaces | one, by an `ipv4_name` or `ipv6_name` with a configured address, no loopback. `area`; \
+`network_type`: no `point_to_multipoint`; `advanced`, where the MTU is always compared; \
+`authentication`; `instance_id`; no `traffic_engineering`, `link_protection`, `srlg_values`, \
+`adjacency_sids` |
+| lsa_retransmit_time, graceful_restart | all |
+| lsa_refresh_time, inter_burst_lsu_interval, max_flood_lsu_per_burst | the default only |
+| capabilities, options | no effect: BIRD sets the bits that its areas and routes need; others are \
+refused |
+| store_lsa | without it, states have no LSAs |
+| v4_routes, v6_routes | `addresses`; `metric`; `route_origin`: no `nssa_external`, no `flags`. \
+Routes of `intra_area` and `inter_area` are networks of virtual interfaces of the router: at most \
+4,000, a metric of 0 becomes 1 with a warning, and hosts of IPv6 (/128) have 0. \
+At most 100,000 external ones |
+| segment_routing, prefix_sids | not supported |
+
+## IS-IS
+
+Routers are FRR. Each is on one interface.
+
+| member | |
+|---|---|
+| system_id | all |
+| interfaces | one, with the first IPv4 and IPv6 address of its `eth_name`. `metric`, `network_type`, \
+`level_type`; `l1_settings` and `l2_settings`, the same if both levels are spoken, with a \
+`dead_interval` of 2 to 100 times `hello_interval`; no `authentication`, `multi_topology_ids`, \
+`traffic_engineering`, `link_protection`, `srlg_values`, `adjacency_sids`, `srv6_adjacency_sids`. In \
+`advanced`, `auto_adjust` has no effect, and the rest has the default only |
+| basic | `hostname`, `enable_wide_metric`; without `learned_lsp_filter`, states have no LSPs; \
+`ipv4_te_router_id` has no effect |
+| advanced | one of `area_addresses`, by default 490001; `lsp_refresh_rate`, `lsp_lifetime`, \
+`enable_hello_padding`; `enable_attached_bit` has no effect; the rest has the default only |
+| v4_routes, v6_routes | `addresses`, at most 4,000 networks of a router; `link_metric`; only \
+`internal` ones that go `up`; no `prefix_attr_enabled`, no `prefix_sids` |
+| instance, router_auth, segment_routing | not supported; `graceful_restart` has no effect |
 
 ## Flows
 

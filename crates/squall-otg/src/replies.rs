@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Number, Value, json};
 use squall_bgp::{Families, Family, Notification, Origin};
+use squall_router::observe::Protocol;
 use squall_units::Nanos;
 
 use crate::{
@@ -32,6 +33,8 @@ pub enum ControlState {
     Routes { names: Vec<String>, advertise: bool },
     /// Names of BGP sessions; empty: all of them.
     BgpPeers { names: Vec<String>, up: bool },
+    /// Names of routers of OSPF or IS-IS; empty: all of the protocol.
+    Routers { protocol: Protocol, names: Vec<String>, up: bool },
     /// Names of ports of LAGs; empty: all of them. `admin`: whether they announce themselves as in
     /// sync, otherwise whether they send at all.
     Lacp { ports: Vec<String>, admin: bool, up: bool },
@@ -73,6 +76,12 @@ pub enum MetricsRequest {
         names: Vec<String>,
         columns: Vec<String>,
         v6: bool,
+    },
+    /// Routers of OSPF or IS-IS.
+    Routers {
+        protocol: Protocol,
+        names: Vec<String>,
+        columns: Vec<String>,
     },
     Lldp {
         names: Vec<String>,
@@ -133,6 +142,13 @@ pub enum StatesRequest {
         peers: Vec<String>,
         families: Families,
         filters: [Vec<PrefixFilter>; 2],
+    },
+    /// LSAs or LSPs that routers of a protocol have received. Names; empty: all. `key`: that of the
+    /// names.
+    Databases {
+        protocol: Protocol,
+        key: &'static str,
+        names: Vec<String>,
     },
     /// Names of instances, and [`LldpNeighbor::neighbor_id`]; empty: all.
     LldpNeighbors {
@@ -238,11 +254,23 @@ impl ControlState {
                         let up = inner.word("state", &["up", "down"], None, notes)? == "up";
                         Some(Self::BgpPeers { names: inner.texts("peer_names", notes), up })
                     }
+                    "isis" | "ospfv2" | "ospfv3" => {
+                        let kinds = ["routers", "simulated_links"];
+                        let (kind, inner) = inner.member(&kinds, None, notes)?;
+                        if kind == "simulated_links" {
+                            notes.unsupported(&inner, "there are no simulated links; try routers");
+                            return None;
+                        }
+                        inner.known(&["router_names", "state"], notes);
+                        let up = inner.word("state", &["up", "down"], None, notes)? == "up";
+                        let names = inner.texts("router_names", notes);
+                        Some(Self::Routers { protocol: protocol_of(choice), names, up })
+                    }
                     _ => {
                         notes.unsupported(
                             &inner,
-                            "devices support only ARP, neighbor discovery, echo, DHCP and BGP, and \
-                             ports LLDP and LACP",
+                            "devices support only ARP, neighbor discovery, echo, DHCP, BGP, OSPF \
+                             and IS-IS, and ports LLDP and LACP",
                         );
                         None
                     }
@@ -256,25 +284,25 @@ impl MetricsRequest {
     /// # Errors
     /// Invalid or unsupported parts.
     pub fn from_json(value: &Value) -> Result<Self, Problems> {
-        const OTHERS: [&str; 12] = [
-            "isis",
+        const OTHERS: [&str; 9] = [
             "rsvp",
-            "ospfv2",
             "convergence",
             "macsec",
             "mka",
-            "ospfv3",
             "rocev2_ipv4",
             "rocev2_ipv6",
             "rocev2_flow",
             "egress_only_tracking",
             "bmp_server",
         ];
-        const SUPPORTED: [&str; 11] = [
+        const SUPPORTED: [&str; 14] = [
             "port",
             "flow",
             "bgpv4",
             "bgpv6",
+            "ospfv2",
+            "ospfv3",
+            "isis",
             "dhcpv4_client",
             "dhcpv4_server",
             "dhcpv6_client",
@@ -328,6 +356,14 @@ impl MetricsRequest {
                         v6: choice == "bgpv6",
                     })
                 }
+                "ospfv2" | "ospfv3" | "isis" => {
+                    inner.known(&["router_names", "column_names"], &mut notes);
+                    Some(Self::Routers {
+                        protocol: protocol_of(choice),
+                        names: inner.texts("router_names", &mut notes),
+                        columns: inner.texts("column_names", &mut notes),
+                    })
+                }
                 "lldp" => {
                     inner.known(&["lldp_names", "column_names"], &mut notes);
                     Some(Self::Lldp {
@@ -352,13 +388,23 @@ impl MetricsRequest {
                     })
                 }
                 _ => {
-                    let why = "only ports, flows, BGP, DHCP, LLDP, LAGs and LACP have metrics";
+                    let why = "only ports, flows, BGP, OSPF, IS-IS, DHCP, LLDP, LAGs and LACP have \
+                               metrics";
                     notes.unsupported(&inner, why);
                     None
                 }
             },
         );
         notes.end(request)
+    }
+}
+
+/// The protocol that a key of the schema names.
+fn protocol_of(key: &str) -> Protocol {
+    match key {
+        "ospfv2" => Protocol::Ospf2,
+        "ospfv3" => Protocol::Ospf3,
+        _ => Protocol::Isis,
     }
 }
 
@@ -407,16 +453,12 @@ impl StatesRequest {
     /// # Errors
     /// Invalid or unsupported parts.
     pub fn from_json(value: &Value) -> Result<Self, Problems> {
-        const OTHERS: [&str; 6] = [
-            "isis_lsps",
-            "rsvp_lsps",
+        const OTHERS: [&str; 3] = ["rsvp_lsps", "isis_adjacencies", "bmp_servers"];
+        const SUPPORTED: [&str; 11] = [
+            "bgp_prefixes",
             "ospfv2_lsas",
             "ospfv3_lsas",
-            "isis_adjacencies",
-            "bmp_servers",
-        ];
-        const SUPPORTED: [&str; 8] = [
-            "bgp_prefixes",
+            "isis_lsps",
             "ipv4_neighbors",
             "ipv6_neighbors",
             "dhcpv4_interfaces",
@@ -441,6 +483,14 @@ impl StatesRequest {
                         Some(Self::DhcpLeases { servers, v6: choice == "dhcpv6_leases" })
                     }
                     "bgp_prefixes" => Self::read_prefixes(&inner, &mut notes),
+                    "ospfv2_lsas" | "ospfv3_lsas" | "isis_lsps" => {
+                        let is_isis = choice == "isis_lsps";
+                        let key = if is_isis { "isis_router_names" } else { "router_names" };
+                        inner.known(&[key], &mut notes);
+                        let protocol = protocol_of(choice.split('_').next().unwrap_or_default());
+                        let names = inner.texts(key, &mut notes);
+                        Some(Self::Databases { protocol, key, names })
+                    }
                     "lldp_neighbors" => Some(Self::LldpNeighbors {
                         names: inner.texts("lldp_names", &mut notes),
                         ids: inner.texts("neighbor_id_filters", &mut notes),
@@ -741,6 +791,15 @@ pub enum MetricsResponse {
     Bgpv6Metrics {
         bgpv6_metrics: Vec<BgpMetric>,
     },
+    Ospfv2Metrics {
+        ospfv2_metrics: Vec<RouterMetric>,
+    },
+    Ospfv3Metrics {
+        ospfv3_metrics: Vec<RouterMetric>,
+    },
+    IsisMetrics {
+        isis_metrics: Vec<RouterMetric>,
+    },
     LldpMetrics {
         lldp_metrics: Vec<MessageMetric>,
     },
@@ -763,6 +822,14 @@ pub struct MessageMetric {
 /// A BGP session, by those columns that were requested.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct BgpMetric {
+    pub name: String,
+    #[serde(flatten)]
+    pub columns: BTreeMap<&'static str, Value>,
+}
+
+/// A router of OSPF or IS-IS, by those columns that were requested and are known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RouterMetric {
     pub name: String,
     #[serde(flatten)]
     pub columns: BTreeMap<&'static str, Value>,
@@ -948,6 +1015,15 @@ pub enum StatesResponse {
     },
     BgpPrefixes {
         bgp_prefixes: Vec<BgpPrefixes>,
+    },
+    Ospfv2Lsas {
+        ospfv2_lsas: Vec<Value>,
+    },
+    Ospfv3Lsas {
+        ospfv3_lsas: Vec<Value>,
+    },
+    IsisLsps {
+        isis_lsps: Vec<Value>,
     },
     #[serde(rename = "dhcpv4_interfaces")]
     DhcpInterfaces {

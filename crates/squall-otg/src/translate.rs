@@ -11,6 +11,7 @@ use squall_host::{
     Dhcp6Settings, LacpSettings, OptionTemplate, Server6Settings, ServerSettings, lldp::Lldpdu,
 };
 use squall_profile::{At, Port, Profile, Stop};
+use squall_router::{RouterSettings, observe::Protocol};
 use squall_units::{MacAddr, Nanos};
 
 use crate::{
@@ -35,6 +36,7 @@ pub struct Translated {
     pub dhcp_servers: Vec<DhcpServerInfo>,
     pub dhcp6_servers: Vec<Dhcp6ServerInfo>,
     pub bgp: Vec<BgpPeerInfo>,
+    pub routers: Vec<RouterInfo>,
     pub lldp: Vec<LldpInfo>,
     pub lags: Vec<LagInfo>,
     /// Gateways whose MAC addresses packets need. The caller resolves them (ARP, neighbor
@@ -220,6 +222,19 @@ pub struct BgpPeerInfo {
     pub ranges: Vec<RouteRangeInfo>,
 }
 
+/// A router of OSPF or IS-IS of a device, which is a routing daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouterInfo {
+    pub name: String,
+    pub protocol: Protocol,
+    /// Index into [`Translated::devices`] of its interface.
+    pub interface: usize,
+    /// Its groups are the ranges of routes.
+    pub settings: RouterSettings,
+    /// Whether received LSAs or LSPs are in states.
+    pub learns: bool,
+}
+
 /// Routes that a session announces, and that are withdrawn together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteRangeInfo {
@@ -360,7 +375,7 @@ pub fn translate_with(config: &Config, resolved: &Resolved) -> Result<Translated
         run: Default::default(),
     };
     let warnings = std::mem::take(&mut notes.warnings);
-    let Devices { list: devices, dhcp_servers, dhcp6_servers, bgp, .. } = devices;
+    let Devices { list: devices, dhcp_servers, dhcp6_servers, bgp, routers, .. } = devices;
     notes.end(Some(Translated {
         profile,
         ports,
@@ -370,6 +385,7 @@ pub fn translate_with(config: &Config, resolved: &Resolved) -> Result<Translated
         dhcp_servers,
         dhcp6_servers,
         bgp,
+        routers,
         lldp,
         lags,
         unresolved,

@@ -294,7 +294,7 @@ fn invalid_requests_are_refused_with_their_place_and_change_nothing() {
         "state": "start", "flow_names": ["f2"] } } });
     let refusal = client.0.control_state(&message).expect_err("no such flow");
     assert!(refusal.errors[0].contains("f2") && refusal.errors[0].contains("f1"), "{refusal:?}");
-    client.0.metrics(&json!({ "choice": "isis" })).expect_err("not supported");
+    client.0.metrics(&json!({ "choice": "rsvp" })).expect_err("not supported");
     client.0.capture(&json!({ "port_name": "p7" })).expect_err("no such port");
     let link =
         json!({ "choice": "port", "port": { "choice": "link", "link": { "state": "down" } } });
@@ -426,7 +426,7 @@ fn sessions_need_interfaces_and_have_metrics_before_their_start() {
         let route = json!({ "names": names, "state": "withdraw" });
         json!({ "choice": "route", "route": route })
     };
-    assert!(refused(routes(json!([]))).contains("BGP is not started"));
+    assert!(refused(routes(json!([]))).contains("protocols are not started"));
     assert!(refused(routes(json!(["r2"]))).contains("cannot find range of routes \"r2\""));
     let peers = json!({ "peer_names": ["b2"], "state": "down" });
     let why = refused(json!({ "choice": "bgp", "bgp": { "choice": "peers", "peers": peers } }));
@@ -445,7 +445,60 @@ fn sessions_need_interfaces_and_have_metrics_before_their_start() {
     }));
     assert_eq!(why, "peer_names: \"b1\" has no graceful_restart.enable_gr");
     let why = action(json!({ "choice": "notification", "notification": { "names": ["b1"] } }));
-    assert!(why.contains("BGP is not started"), "{why}");
+    assert!(why.contains("protocols are not started"), "{why}");
+}
+
+#[test]
+fn routers_need_interfaces_and_have_metrics_before_their_start() {
+    let mut config = config("routers", &[]);
+    config["devices"] = json!([{
+        "name": "d1",
+        "ethernets": [{
+            "name": "e1", "connection": { "choice": "port_name", "port_name": "p1" },
+            "ipv4_addresses": [{ "name": "i1", "address": "10.0.0.1", "gateway": "10.0.0.2" }],
+        }],
+        "ospfv2": {
+            "name": "o1", "store_lsa": true,
+            "interfaces": [{ "name": "x", "ipv4_name": "i1" }],
+            "v4_routes": [
+                { "name": "r1", "metric": 10, "addresses": [{ "address": "198.51.100.0" }] },
+            ],
+        },
+    }]);
+    let mut client = Client::with(&config);
+    let request = json!({ "choice": "ospfv2", "ospfv2": {
+        "column_names": ["full_state_count", "down_state_count", "router_lsa_received"] } });
+    assert_eq!(
+        *client.0.metrics(&request).expect("they are there"),
+        json!({ "choice": "ospfv2_metrics", "ospfv2_metrics": [{
+            "name": "o1", "full_state_count": "0", "router_lsa_received": "0",
+        }] })
+    );
+    for choice in ["ospfv3", "isis"] {
+        let metrics = format!("{choice}_metrics");
+        let none = client.0.metrics(&json!({ "choice": choice })).expect("of other protocols");
+        assert_eq!(*none, json!({ "choice": metrics, metrics.as_str(): [] }));
+    }
+    assert_eq!(
+        client.0.states(&json!({ "choice": "ospfv2_lsas" })).expect("none"),
+        json!({ "choice": "ospfv2_lsas", "ospfv2_lsas": [{ "router_name": "o1" }] })
+    );
+    let isis = json!({ "choice": "isis_lsps", "isis_lsps": { "isis_router_names": ["o1"] } });
+    let why = client.0.states(&isis).expect_err("of another protocol").errors.remove(0);
+    assert!(why.starts_with("isis_router_names: cannot find router \"o1\""), "{why}");
+
+    let mut refused = |protocol: Value| {
+        let message = json!({ "choice": "protocol", "protocol": protocol });
+        client.0.control_state(&message).expect_err("refused").errors.remove(0)
+    };
+    let route = json!({ "names": ["r1"], "state": "withdraw" });
+    let why = refused(json!({ "choice": "route", "route": route }));
+    assert!(why.contains("protocols are not started"), "{why}");
+    let routers = json!({ "choice": "routers", "routers": { "state": "down" } });
+    let why = refused(json!({ "choice": "ospfv2", "ospfv2": routers }));
+    assert!(why.contains("protocols are not started"), "{why}");
+    let why = refused(json!({ "choice": "all", "all": { "state": "start" } }));
+    assert!(why.contains("cannot start OSPFv2 of \"o1\""), "{why}");
 }
 
 #[test]

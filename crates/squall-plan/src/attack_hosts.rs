@@ -1,9 +1,9 @@
 //! Attacks between hosts: their frames get addresses when they leave.
 
-use squall_profile::{Attack, AttackOf, Diagnostic, Located, Profile};
+use squall_profile::{Attack, AttackOf, Diagnostic, HostGroup, Located, Profile};
 use squall_units::MacAddr;
 
-use crate::hosts::{is_ipv6, shared_group};
+use crate::hosts::{group_of_flows, is_concentrator, is_ipv6};
 
 /// The hosts between which the conversations of a replay take place. Each conversation has the
 /// hosts that are next in turn when it begins.
@@ -52,11 +52,33 @@ impl ReplayHosts {
         self.groups().find_map(|group| profile.hosts[group].vlan)
     }
 
+    /// Whether the frames of the clients, and those of the servers, are in sessions of PPPoE. A
+    /// sender that is a host has its own session; other frames come from the receiver's access
+    /// concentrator.
+    pub fn sessions(self, profile: &Profile) -> [bool; 2] {
+        let group = |number: Option<usize>| number.map(|number| &profile.hosts[number]);
+        let (clients, servers) = (group(self.clients), group(self.servers));
+        let of = |sender: Option<&HostGroup>, receiver: Option<&HostGroup>| {
+            sender.or(receiver).is_some_and(|group| group.pppoe.is_some())
+        };
+        [of(clients, servers), of(servers, clients)]
+    }
+
+    /// Octets of the longest IP packet that sessions of PPPoE carry; `None`: there are none.
+    pub fn mru(self, profile: &Profile) -> Option<u16> {
+        let groups = self.groups().map(|group| &profile.hosts[group]);
+        groups.filter(|group| group.pppoe.is_some()).map(|group| group.mru as u16).min()
+    }
+
     /// Numbers of the groups.
     pub fn groups(self) -> impl Iterator<Item = usize> {
         self.clients.into_iter().chain(self.servers)
     }
 }
+
+/// Smallest `mru` of hosts with attacks: each host accepts packets of this length (RFC 791 section
+/// 3.1), and all headers of a packet fit into it.
+const MIN_MRU: u16 = 576;
 
 /// The hosts of an attack; `None`: it has none.
 ///
@@ -73,9 +95,9 @@ pub fn attack_hosts(attack: &Attack, profile: &Profile) -> Result<Option<ReplayH
         Err(Diagnostic::at(attack.at, format!("attack {name:?}: {text}"), vec![hint.into()]))
     };
     let Some(first) = hosts.groups().next() else { return Ok(None) };
-    if attack.live {
-        let text = "live conversations cannot take their addresses from hosts".into();
-        return problem(text, "try live = false: all frames are made before the run");
+    if attack.live && servers.is_some() {
+        let text = "the servers of live conversations cannot be hosts".into();
+        return problem(text, "try only clients, or live = false: all leaves as frames");
     }
     if attack.background.is_some() {
         let text = "frames of hosts cannot be mixed with a background".into();
@@ -91,6 +113,26 @@ pub fn attack_hosts(attack: &Attack, profile: &Profile) -> Result<Option<ReplayH
         if let Some((key, _)) = twice.iter().find(|(key, group)| group.is_some() && given(key)) {
             let text = format!("the option {key} of the template has other addresses than hosts");
             return problem(text, "try without the option");
+        }
+    }
+    if let Some(mru) = hosts.mru(profile).filter(|mru| *mru < MIN_MRU) {
+        let text = format!("sessions of PPPoE of its hosts have mru = {mru}");
+        return problem(text, &format!("try at least {MIN_MRU}, which each packet can have"));
+    }
+    for (end, other) in [(clients, servers), (servers, clients)] {
+        let is_client = |group: usize| {
+            let group = &profile.hosts[group];
+            group.pppoe.is_some() && !is_concentrator(group)
+        };
+        if let Some(group) = end.map(|number| &profile.hosts[number])
+            && is_concentrator(group)
+            && !other.is_some_and(is_client)
+        {
+            let text = format!(
+                "hosts {:?} are an access concentrator, which only has sessions with its clients",
+                group.name
+            );
+            return problem(text, "try hosts with pppoe at the other end");
         }
     }
     let is_ipv6 = |group: usize| is_ipv6(&profile.hosts[group]);
@@ -124,7 +166,7 @@ fn group(
     let Some((name, named)) = named.as_ref().and_then(|of| Some((of.host_group()?, of))) else {
         return Ok(None);
     };
-    let number = shared_group(&profile.hosts, (name, named))?;
+    let number = group_of_flows(&profile.hosts, (name, named))?;
     let own = profile.hosts[number].port;
     if own != port {
         let text = format!(

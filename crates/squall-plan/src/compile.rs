@@ -559,7 +559,7 @@ fn program(
     warnings: &mut Warnings,
 ) -> Result<Made, Diagnostic> {
     let stream = &profile.streams[index];
-    let mut hosts = stream_hosts::groups(stream, profile, limits)?;
+    let mut hosts = stream_hosts::groups(stream, profile, limits, routers)?;
     let tagged = match &hosts {
         Some(hosts) => stream_hosts::tagged(stream, hosts, &profile.hosts)?,
         None => Cow::Borrowed(stream),

@@ -103,6 +103,10 @@ impl Plan {
         if !new.shared_hosts().is_subset(&self.shared_hosts()) {
             return Err("hosts from which no source sends".into());
         }
+        // As is the table of learnt routes.
+        if !new.learnt_routes().is_subset(&self.learnt_routes()) {
+            return Err("learnt routes to which no stream goes".into());
+        }
         match (&self.flows, &new.flows) {
             (None, None) => Ok(()),
             (Some(old), Some(new)) if old.sides == new.sides => old.load.can_become(&new.load),

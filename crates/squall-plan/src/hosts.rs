@@ -77,24 +77,12 @@ pub(crate) fn compile(
     profile.hosts.iter().enumerate().map(group).collect()
 }
 
-/// The number of the group that `of` names, between whose hosts attacks take place.
-///
-/// # Errors
-/// As [`group_of_flows`], or its hosts have sessions of PPPoE.
-pub(crate) fn shared_group(
-    groups: &[HostGroup],
-    (name, of): (&str, &Located),
-) -> Result<usize, Diagnostic> {
-    let number = group_of_flows(groups, (name, of))?;
-    if groups[number].pppoe.is_some() {
-        let text = format!("{:?}: hosts {name:?} have sessions of PPPoE", of.text);
-        let hint = "only flows and streams use these; try another source of addresses";
-        return Err(Diagnostic::at(of.at, text, vec![hint.into()]));
-    }
-    Ok(number)
+/// Whether the group is an access concentrator of PPPoE.
+pub(crate) fn is_concentrator(group: &HostGroup) -> bool {
+    group.pppoe.is_some() && group.serve.is_some()
 }
 
-/// The number of the group that `of` names, whose hosts have flows.
+/// The number of the group that `of` names, whose hosts have flows, streams or attacks.
 ///
 /// # Errors
 /// There is no such group, or its hosts have no addresses or no gateway.

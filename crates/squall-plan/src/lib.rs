@@ -49,7 +49,7 @@ pub use replays::PlanReplay;
 pub use routers::{ExpectedRoutes, PlanRouter, router_step};
 pub use source::SourceId;
 pub use squall_options::Multiplier;
-pub use stream_hosts::{HostField, StreamHosts};
+pub use stream_hosts::{HostField, LearntRoutes, StreamHosts};
 pub use stream_routes::StreamRoutes;
 pub use survey::survey;
 
@@ -398,6 +398,12 @@ impl Plan {
         let of_replays = self.replays.iter().filter_map(|replay| replay.hosts);
         let of_replays = of_replays.flat_map(ReplayHosts::groups);
         pools.map(|pool| pool.hosts).chain(of_streams).flatten().chain(of_replays).collect()
+    }
+
+    /// The learnt routes to which streams go.
+    pub fn learnt_routes(&self) -> HashSet<LearntRoutes> {
+        let streams = self.streams.iter().filter_map(|stream| stream.hosts.as_ref());
+        streams.filter_map(|hosts| hosts.learnt).collect()
     }
 
     /// The groups of hosts on `port`, with their numbers.

@@ -2,7 +2,9 @@
 
 use std::{collections::HashSet, io::Read};
 
-use squall_profile::{ErrorCollector, HostAddress, HostIpv6, Profile, Router, Routes};
+use squall_profile::{
+    ErrorCollector, HostAddress, HostIpv6, MrtAttributes, Profile, Router, Routes,
+};
 use squall_report::render::human;
 use squall_router::{Prefix, Prefixes, RouteRange, mrt, tables};
 
@@ -39,8 +41,7 @@ impl<'a> RouteTables<'a> {
     pub fn of_group(
         &self,
         router: &Router,
-        group: &str,
-        routes: &[Routes],
+        (group, routes, attributes): (&str, &[Routes], MrtAttributes),
         notes: &mut Vec<String>,
         mistakes: &mut ErrorCollector<'_>,
     ) -> Vec<Prefixes> {
@@ -49,7 +50,7 @@ impl<'a> RouteTables<'a> {
             // Groups of the same name have the same random routes in all routers, because a test of
             // convergence needs routes that two routers announce.
             let seed = seed_of(self.seed, group, number as u64);
-            match self.prefixes(seed, routes) {
+            match self.prefixes(seed, routes, attributes) {
                 Ok((prefixes, note)) => {
                     notes.extend(note.map(|note| format!("router {:?}: {note}", router.name)));
                     all.push(prefixes);
@@ -67,6 +68,7 @@ impl<'a> RouteTables<'a> {
         &self,
         seed: u64,
         routes: &Routes,
+        attributes: MrtAttributes,
     ) -> Result<(Prefixes, Option<String>), (String, &'static str)> {
         let (path, list, note) = match routes {
             Routes::Range { first, length, count } => {
@@ -79,6 +81,9 @@ impl<'a> RouteTables<'a> {
                     (format!("random x {count}: {error}"), "try fewer routes, or a range")
                 })?;
                 return Ok((Prefixes::List(list.into()), None));
+            }
+            Routes::Mrt { path, peer, most } if attributes == MrtAttributes::Mrt => {
+                return self.with_attributes(path, *peer, *most);
             }
             Routes::Mrt { path, peer, most } => {
                 let table = self.open(path)?;
@@ -104,6 +109,35 @@ impl<'a> RouteTables<'a> {
         Ok((Prefixes::List(list.into()), note))
     }
 
+    /// Routes of an MRT file with their attributes.
+    fn with_attributes(
+        &self,
+        path: &str,
+        peer: Option<u16>,
+        most: Option<u32>,
+    ) -> Result<(Prefixes, Option<String>), (String, &'static str)> {
+        let wrong = |error| (format!("{path:?}: {error}"), MRT);
+        // Read twice: the attributes of all peers would take some GB until it is known which has
+        // most routes.
+        let peer = match peer {
+            Some(peer) => peer,
+            None => mrt::read(self.open(path)?, None, None).map_err(wrong)?.peer.index,
+        };
+        let table = mrt::read_table(self.open(path)?, peer, most).map_err(wrong)?;
+        let count = human::count(table.prefixes().len() as u64);
+        let sets = human::counted(table.sets() as u64, "set");
+        let left_out = match table.left_out {
+            0 => String::new(),
+            more => {
+                let routes = human::counted(more, "route");
+                format!("; {routes} with malformed attributes, or over 2,048 octets, left out")
+            }
+        };
+        let note =
+            format!("{path:?}: {count} routes of {}, {sets} of attributes{left_out}", table.peer);
+        Ok((Prefixes::Mrt(table.into()), Some(note)))
+    }
+
     fn open(&self, path: &str) -> Result<Box<dyn Read>, (String, &'static str)> {
         let opened = self.assets.table(path);
         opened.map_err(|error| (format!("cannot read {path:?}: {error}"), PATH))
@@ -127,10 +161,19 @@ mod tests {
     ]);
 
     fn read(profile: &Profile, routes: &[Routes]) -> Result<Vec<String>, String> {
+        read_with(profile, routes, MrtAttributes::Own)
+    }
+
+    fn read_with(
+        profile: &Profile,
+        routes: &[Routes],
+        attributes: MrtAttributes,
+    ) -> Result<Vec<String>, String> {
         let mut mistakes = ErrorCollector::of(profile);
         let tables = RouteTables::new(profile, &FILES);
         let router = &profile.routers[0];
-        let all = tables.of_group(router, "routes", routes, &mut Vec::new(), &mut mistakes);
+        let group = ("routes", routes, attributes);
+        let all = tables.of_group(router, group, &mut Vec::new(), &mut mistakes);
         mistakes.check().map_err(|found| found.to_string())?;
         Ok(all.iter().flat_map(Prefixes::iter).map(|prefix| prefix.to_string()).collect())
     }
@@ -180,7 +223,10 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         }
         let mrt = Routes::Mrt { path: "edge.txt".into(), peer: None, most: None };
-        let error = read(&profile(), &[mrt]).expect_err("wrong");
-        assert!(error.contains("this is no record of MRT"), "{error}");
+        for attributes in [MrtAttributes::Own, MrtAttributes::Mrt] {
+            let mrt = std::slice::from_ref(&mrt);
+            let error = read_with(&profile(), mrt, attributes).expect_err("wrong");
+            assert!(error.contains("this is no record of MRT"), "{error}");
+        }
     }
 }

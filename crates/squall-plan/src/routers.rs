@@ -3,14 +3,14 @@
 use std::net::Ipv4Addr;
 
 use squall_profile::{
-    ErrorCollector, IsisLevel, IsisNetwork, Profile, RouteOrigin, Router, RouterAction,
-    RouterDaemon, RouterGroup, RouterStep, Routes,
+    ErrorCollector, IsisLevel, IsisNetwork, MrtAttributes, Profile, RouteOrigin, Router,
+    RouterAction, RouterDaemon, RouterGroup, RouterStep, Routes,
 };
 use squall_router::{
-    Bgp, Copies, Daemon, Flap, GroupAttributes, GroupPart, Isis, Neighbor, Origin, Prefixes,
+    Bgp, Copies, Daemon, Flap, GroupAttributes, GroupPart, Igp, Isis, Neighbor, Origin, Prefixes,
     RouteGroup, RouterOrder, RouterSettings, Step,
 };
-use squall_units::{MacAddr, Nanos};
+use squall_units::Nanos;
 
 use crate::{Assets, PortLimits, route_tables::RouteTables, stream_routes};
 
@@ -77,9 +77,7 @@ pub(crate) fn compile(
             settings: settings(
                 number,
                 router,
-                groups(router, |name, routes| {
-                    tables.of_group(router, name, routes, notes, mistakes)
-                }),
+                groups(router, |group| tables.of_group(router, group, notes, mistakes)),
                 configuration,
             ),
             steps: router.step.iter().filter_map(router_step).collect(),
@@ -159,7 +157,7 @@ fn settings(
                 asn_step: narrow(router.asn_step),
             }),
         },
-        mac: router.mac.unwrap_or(MacAddr([2, 0x54, number.wrapping_add(1), 0, 0, 1])),
+        mac: router.mac.unwrap_or_else(|| Router::default_mac(number.into())),
         ipv4: router.ipv4,
         ipv6: router.ipv6,
         router_id: router.router_id.or(own).unwrap_or(Ipv4Addr::new(
@@ -186,6 +184,7 @@ fn settings(
             metric: narrow(router.isis_metric),
             point_to_point: router.isis_network == IsisNetwork::PointToPoint,
         }),
+        igp: Igp::default(),
         hello,
         dead: router.dead.unwrap_or(Nanos(4 * hello.0)),
         rip: router.rip,
@@ -203,7 +202,7 @@ fn settings(
 /// group.
 fn groups(
     router: &Router,
-    mut prefixes: impl FnMut(&str, &[Routes]) -> Vec<Prefixes>,
+    mut prefixes: impl FnMut((&str, &[Routes], MrtAttributes)) -> Vec<Prefixes>,
 ) -> Vec<RouteGroup> {
     let narrow = |value: u64| value as u32;
     let own = || GroupAttributes {
@@ -215,7 +214,7 @@ fn groups(
     let routes = (!router.routes.is_empty()).then(|| RouteGroup {
         name: "routes".into(),
         attributes: own(),
-        prefixes: prefixes("routes", &router.routes),
+        prefixes: prefixes(("routes", &router.routes, router.attributes)),
         flap: None,
         single: false,
     });
@@ -233,7 +232,11 @@ fn groups(
             }),
             next_hop: group.next_hop,
         },
-        prefixes: prefixes(&group.name, &group.routes),
+        prefixes: prefixes((
+            &group.name,
+            &group.routes,
+            group.attributes.unwrap_or(router.attributes),
+        )),
         flap: group.flap.map(|rate| Flap {
             gap: Nanos((1e9 / rate) as u64),
             down: group.flap_down.unwrap_or(FLAP_DOWN),
@@ -258,6 +261,8 @@ fn groups(
 
 #[cfg(test)]
 mod tests {
+    use squall_units::MacAddr;
+
     use super::*;
 
     #[test]
@@ -278,7 +283,7 @@ mod tests {
             }],
             ..Router::default()
         };
-        let found = groups(&router, |_, _| Vec::new());
+        let found = groups(&router, |_| Vec::new());
         let brief: Vec<_> = found
             .iter()
             .map(|group| (&*group.name, group.attributes.med, group.single, group.flap))
@@ -310,7 +315,7 @@ mod tests {
             routes: vec![Routes::Random { is_ipv6: false, count: 1 }],
             ..Router::default()
         };
-        let groups = groups(&router, |_, _| Vec::new());
+        let groups = groups(&router, |_| Vec::new());
         assert!(groups.iter().all(|group| group.single) && groups.len() == 1);
         let settings = settings(0, &router, groups, None);
         let (area, levels) = ("49.0001".into(), [false, true]);

@@ -1,5 +1,5 @@
-//! Streams whose frames come from the hosts of a group, or go to them: fields that are supplied
-//! during the run.
+//! Streams whose frames come from the hosts of a group, or go to them or to the routes that a router
+//! has learnt: fields that are supplied during the run.
 
 use std::borrow::Cow;
 
@@ -9,8 +9,9 @@ use squall_units::MacAddr;
 use squall_wire::{Frame, Packet};
 
 use crate::{
-    PortLimits,
-    hosts::{group_of_flows, is_ipv6},
+    PlanRouter, PortLimits,
+    hosts::{group_of_flows, is_concentrator, is_ipv6},
+    stream_routes,
 };
 
 /// Hosts from which a stream's frames come, and to which they go. Each frame has the next ones that
@@ -20,9 +21,21 @@ pub struct StreamHosts {
     /// Numbers of the groups.
     pub src: Option<usize>,
     pub dst: Option<usize>,
+    /// The routes to which they go, in place of `dst`.
+    pub learnt: Option<LearntRoutes>,
     /// The fields of a frame that depend on its hosts. The position of each is its column
     /// ([`Law::Supplied`]).
     pub fields: Vec<HostField>,
+}
+
+/// Routes of one IP version that a router has learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LearntRoutes {
+    /// Number of the router.
+    pub router: usize,
+    pub is_ipv6: bool,
+    /// Number of the table that has them: after those of the groups of hosts, two for each router.
+    pub table: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,14 +68,15 @@ impl HostField {
     }
 }
 
-/// The groups that a stream names; `None`: none.
+/// The groups that a stream names, and the router whose learnt routes it names; `None`: none.
 ///
 /// # Errors
-/// A group does not exist, cannot be used by streams, or is on another port.
+/// A group or router does not exist, cannot be used by streams, or is on another port or node.
 pub(crate) fn groups(
     stream: &Stream,
     profile: &Profile,
     limits: &[PortLimits],
+    routers: &[PlanRouter],
 ) -> Result<Option<StreamHosts>, Diagnostic> {
     let find = |named: &Option<Located>| {
         let named = named.as_ref().and_then(|of| Some((of.host_group()?, of)));
@@ -109,12 +123,53 @@ pub(crate) fn groups(
         let hint = "try hosts that have the same, or two streams";
         return Err(Diagnostic::at(stream.at, text, vec![hint.into()]));
     }
-    let any = src.is_some() || dst.is_some();
-    Ok(any.then_some(StreamHosts { src, dst, fields: Vec::new() }))
+    let learnt = match &stream.dst {
+        Some(named) => learnt(named, stream, profile, limits, routers)?,
+        None => None,
+    };
+    let any = src.is_some() || dst.is_some() || learnt.is_some();
+    Ok(any.then_some(StreamHosts { src, dst, learnt, fields: Vec::new() }))
 }
 
-fn is_concentrator(group: &HostGroup) -> bool {
-    group.pppoe.is_some() && group.serve.is_some()
+/// The routes that `named` is, if it names learnt ones. [`fields`] sets their IP version.
+///
+/// # Errors
+/// There is no such router, or it does not know single routes.
+fn learnt(
+    named: &Located,
+    stream: &Stream,
+    profile: &Profile,
+    limits: &[PortLimits],
+    routers: &[PlanRouter],
+) -> Result<Option<LearntRoutes>, Diagnostic> {
+    let Some(name) = named.learnt() else { return Ok(None) };
+    let problem = |what: String, hint: String| {
+        let text = format!("stream {:?}: dst = {:?}: {what}", stream.name, named.text);
+        Err(Diagnostic::at(named.at, text, vec![hint]))
+    };
+    let (number, group) = match stream_routes::find(name, profile, routers) {
+        Ok(found) => found,
+        Err((what, hint)) => return problem(what, hint),
+    };
+    let router = &routers[number];
+    if group.is_some() {
+        let hint = format!("try dst = \"learnt:{}\"", router.name);
+        return problem("learnt routes have no groups".into(), hint);
+    }
+    if router.settings.daemon.native().is_none() {
+        let what = format!(
+            "router {:?} is {}, which would be asked for its whole table again and again",
+            router.name,
+            router.settings.daemon.name()
+        );
+        return problem(what, "try daemon = \"native\" for this router".into());
+    }
+    if router.elsewhere != limits[stream.port].elsewhere {
+        let hint = "try a port of the same node";
+        return problem("this router is on another node".into(), hint.into());
+    }
+    let table = profile.hosts.len() + 2 * number;
+    Ok(Some(LearntRoutes { router: number, is_ipv6: false, table }))
 }
 
 /// Whether the frames are in sessions of PPPoE. The sessions are those of the sending hosts.
@@ -147,15 +202,20 @@ pub(crate) fn tagged<'s>(
     groups: &[HostGroup],
 ) -> Result<Cow<'s, Stream>, Diagnostic> {
     let PacketSource::Layers(packet) = &stream.packet else { return Ok(Cow::Borrowed(stream)) };
-    for (named, key, field) in [(hosts.src, "src", "src"), (hosts.dst, "dst", "dst")] {
+    let sets = [
+        (hosts.src.is_some(), "src = \"host:NAME\"", "src"),
+        (hosts.dst.is_some(), "dst = \"host:NAME\"", "dst"),
+        (hosts.learnt.is_some(), "dst = \"learnt:NAME\"", "dst"),
+    ];
+    for (is_named, key, field) in sets {
         let set = |layer: &squall_wire::Layer| {
             layer.sets_field(field) && (layer.header.name != "eth" || field == "src")
         };
         let first = |name| packet.layers.iter().find(|layer| layer.header.name == name);
         let set = ["eth", "ipv4", "ipv6"].into_iter().filter_map(first).find(|layer| set(layer));
-        if let (Some(_), Some(layer)) = (named, set) {
+        if let (true, Some(layer)) = (is_named, set) {
             let text = format!(
-                "stream {:?}: the packet sets {}.{field}, which {key} = \"host:NAME\" sets, too",
+                "stream {:?}: the packet sets {}.{field}, which {key} sets, too",
                 stream.name, layer.header.name
             );
             return Err(Diagnostic::at(
@@ -224,7 +284,8 @@ pub(crate) fn fields(
     let own_mac = sets_eth(stream, "dst");
     let in_session = has_sessions(stream, hosts, groups);
     // In a session, all frames go to its other end.
-    let group_mac = group_mac(frame, hosts.dst.is_some()).filter(|_| !in_session);
+    let group_mac = group_mac(frame, hosts.dst.is_some() || hosts.learnt.is_some());
+    let group_mac = group_mac.filter(|_| !in_session);
     if let Some(MacAddr(mac)) = group_mac.filter(|_| !own_mac) {
         frame.bytes[..6].copy_from_slice(&mac);
     }
@@ -236,20 +297,28 @@ pub(crate) fn fields(
         (src, HostField::Source),
         (src && !own_mac, HostField::NextHop),
         (dst && !src && !own_mac, HostField::DestinationMac),
-        (dst, HostField::Destination),
+        (dst || hosts.learnt.is_some(), HostField::Destination),
         (in_session, HostField::Session),
     ];
     hosts.fields = wanted.into_iter().filter(|of| of.0).map(|of| of.1).collect();
     let mut specs = Vec::new();
-    let number = hosts.src.or(hosts.dst).unwrap_or(0);
-    let is_ipv6 = is_ipv6(&groups[number]);
+    let group = hosts.src.or(hosts.dst).map(|number| &groups[number]);
+    let is_ipv6 = match group {
+        Some(group) => is_ipv6(group),
+        None => frame.field("ipv4.dst").is_err(),
+    };
+    if let Some(learnt) = &mut hosts.learnt {
+        learnt.is_ipv6 = is_ipv6;
+        learnt.table += usize::from(is_ipv6);
+    }
+    let setters = match group {
+        Some(group) => format!("the hosts {:?}", group.name),
+        None => "learnt routes".to_owned(),
+    };
     for (column, field) in hosts.fields.iter().map(|field| field.name(is_ipv6)).enumerate() {
         let Ok(place) = frame.field(field) else {
-            let text = format!(
-                "stream {name:?}: {} has no {field}, which the hosts {:?} set",
-                frame.names(),
-                groups[number].name
-            );
+            let text =
+                format!("stream {name:?}: {} has no {field}, which {setters} set", frame.names());
             let hint = match (is_ipv6, in_session) {
                 (true, _) => "try eth/ipv6/udp",
                 (false, false) => "try eth/ipv4/udp",
@@ -260,7 +329,8 @@ pub(crate) fn fields(
         let written =
             |var: &VarSpec| var.bit < place.bit + place.bits && place.bit < var.bit + var.bits;
         if let Some((vary, _)) = stream.vary.iter().zip(vars).find(|(_, var)| written(var)) {
-            let text = format!("stream {name:?}: a field program writes {field}, which hosts set");
+            let text =
+                format!("stream {name:?}: a field program writes {field}, which {setters} set");
             return problem(vary.at, text, "try without this field program");
         }
         specs.push(VarSpec {

@@ -149,8 +149,8 @@ fn only(prefixes: &Prefixes, is_wanted: impl Fn(&Prefix) -> bool) -> Option<Pref
             is_wanted(&first).then_some(Prefixes::Range(*range))
         }
         Prefixes::List(list) if list.iter().all(&is_wanted) => Some(prefixes.clone()),
-        Prefixes::List(list) => {
-            let list: Vec<Prefix> = list.iter().copied().filter(is_wanted).collect();
+        Prefixes::List(_) | Prefixes::Mrt(_) => {
+            let list: Vec<Prefix> = prefixes.iter().filter(is_wanted).collect();
             (!list.is_empty()).then(|| Prefixes::List(list.into()))
         }
     }
@@ -160,7 +160,7 @@ fn only(prefixes: &Prefixes, is_wanted: impl Fn(&Prefix) -> bool) -> Option<Pref
 fn specifics(groups: &[RouteGroup], routes: &StreamRoutes, is_ipv6: bool) -> Vec<Prefix> {
     let shortest = |one: &Prefixes| match one {
         Prefixes::Range(range) => Some(range.length),
-        Prefixes::List(list) => list.iter().map(|prefix| prefix.length).min(),
+        Prefixes::List(_) | Prefixes::Mrt(_) => one.iter().map(|prefix| prefix.length).min(),
     };
     let shortest = routes.prefixes.iter().filter_map(shortest).min().unwrap_or(0);
     let is_specific =

@@ -418,6 +418,9 @@ fn traits(stream: &Stream, planned: &PlanStream, profile: &Profile) -> String {
             text += &format!(", {key} hosts {name:?}");
         }
     }
+    if let Some(router) = stream.dst.as_ref().and_then(|dst| dst.learnt()) {
+        text += &format!(", to routes that {router:?} has learnt");
+    }
     if let Some(routes) = &planned.routes {
         text += &format!(", to {}", human::counted(routes.len(), "route"));
     }

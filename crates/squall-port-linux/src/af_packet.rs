@@ -20,7 +20,9 @@
 //! by recv(2).
 //!
 //! The ring, 64 MiB of kernel memory per queue, holds the frames that arrive while its reader does
-//! not run: 0.4 s of 60-octet frames at 1 Mpps, 40 ms of 1514-octet ones.
+//! not run: 0.4 s of 60-octet frames at 1 Mpps, 40 ms of 1514-octet ones. A block is handed over
+//! `retire` after its first frame, full or not, so slow traffic fills the ring in the number of
+//! blocks times `retire`: 2.5 s. That is why blocks are small; a GSO frame of 64 KiB has to fit one.
 //!
 //! Options: `batch=N` (frames per system call), `rx_queues=N` (a flow stays in one of them),
 //! `blocks=N` and `block=KIB` (the receive ring), `retire=MS` (timeout for delivering a partly
@@ -84,8 +86,8 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         batch: a.take_in("batch", 1..=BATCH as u32, BATCH as u32)? as usize,
         bypass: a.take_flag("bypass")?.unwrap_or(true),
         rx_queues: a.take_in("rx_queues", 1..=256, 1)?,
-        blocks: a.take_in("blocks", 2..=1 << 16, 64)?,
-        block_octets: a.take_in("block", 128..=16 << 10, 1024)?.next_power_of_two() << 10,
+        blocks: a.take_in("blocks", 2..=1 << 16, 256)?,
+        block_octets: a.take_in("block", 128..=16 << 10, 256)?.next_power_of_two() << 10,
         retire_ms: a.take_in("retire", 1..=1000, 10)?,
         frames: a.take_flag("frames")?.unwrap_or(false),
         gro: a.take_flag("gro")?.unwrap_or(true),

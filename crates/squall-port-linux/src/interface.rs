@@ -36,6 +36,9 @@ pub struct InterfaceInfo {
     pub rx_queues: u32,
     /// Queues in use; `None` if the driver does not report them.
     pub channels: Option<Channels>,
+    /// `None` if the driver does not report them.
+    pub rings: Option<Rings>,
+    pub pause: Option<Pause>,
     /// Entries of the table that spreads received flows over queues (RSS); 0: the driver has none.
     pub rss_entries: u32,
     pub offloads: Vec<Offload>,
@@ -71,6 +74,24 @@ pub struct Channels {
     pub max_rx: u32,
     pub max_tx: u32,
     pub max_combined: u32,
+}
+
+/// Descriptors of each queue's ring, and their maxima (`ethtool -g`, `ethtool -G`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rings {
+    pub rx: u32,
+    pub tx: u32,
+    pub max_rx: u32,
+    pub max_tx: u32,
+}
+
+/// Flow control (`ethtool -a`; IEEE 802.3 annex 31B).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pause {
+    /// Whether received pause frames stop sending.
+    pub rx: bool,
+    /// Whether the interface sends pause frames when it cannot receive.
+    pub tx: bool,
 }
 
 /// Work on frames that the driver does, or the kernel on its behalf (`ethtool -k`).
@@ -172,6 +193,8 @@ pub(crate) fn describe(link: &Link, ethtool: &Ethtool) -> InterfaceInfo {
         tx_queues: link.tx_queues,
         rx_queues: link.rx_queues,
         channels: ethtool.channels(&link.name),
+        rings: ethtool.rings(&link.name),
+        pause: ethtool.pause(&link.name),
         rss_entries: ethtool.rss_entries(&link.name).unwrap_or(0),
         offloads: ethtool.offloads(&link.name).unwrap_or_default(),
         state: match link {
@@ -228,6 +251,8 @@ pub(crate) struct Ethtool(Socket);
 
 // linux/ethtool.h
 const ETHTOOL_GDRVINFO: u32 = 3;
+const ETHTOOL_GRINGPARAM: u32 = 0x10;
+const ETHTOOL_GPAUSEPARAM: u32 = 0x12;
 const ETHTOOL_STXCSUM: u32 = 0x17;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_SGRO: u32 = 0x2c;
@@ -264,6 +289,23 @@ impl Ethtool {
         self.0.ethtool(name, &mut info).ok()?;
         let [_, max_rx, max_tx, _, max_combined, rx, tx, _, combined] = info;
         Some(Channels { rx, tx, combined, max_rx, max_tx, max_combined })
+    }
+
+    fn rings(&self, name: &str) -> Option<Rings> {
+        // struct ethtool_ringparam: cmd, maxima of rx, rx_mini, rx_jumbo, tx, then the current
+        // numbers.
+        let mut info = [0; 9];
+        info[0] = ETHTOOL_GRINGPARAM;
+        self.0.ethtool(name, &mut info).ok()?;
+        let [_, max_rx, _, _, max_tx, rx, _, _, tx] = info;
+        (max_rx > 0 || max_tx > 0).then_some(Rings { rx, tx, max_rx, max_tx })
+    }
+
+    fn pause(&self, name: &str) -> Option<Pause> {
+        // struct ethtool_pauseparam: cmd, autoneg, rx_pause, tx_pause.
+        let mut info = [ETHTOOL_GPAUSEPARAM, 0, 0, 0];
+        self.0.ethtool(name, &mut info).ok()?;
+        Some(Pause { rx: info[2] != 0, tx: info[3] != 0 })
     }
 
     fn rss_entries(&self, name: &str) -> Option<u32> {

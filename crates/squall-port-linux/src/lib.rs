@@ -32,8 +32,8 @@ use std::io;
 use squall_port::{Address, Port};
 
 pub use interface::{
-    Channels, InterfaceInfo, InterfaceState, Offload, Timestamping, interface_counters,
-    list_interfaces, set_gro,
+    Channels, InterfaceInfo, InterfaceState, Offload, Pause, Rings, Timestamping,
+    interface_counters, list_interfaces, set_gro,
 };
 pub use link::LinkWatch;
 pub use netlink::{Xdp, XdpFeatures, XdpMode, tcp_user};

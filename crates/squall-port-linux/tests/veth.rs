@@ -280,7 +280,7 @@ fn af_packet_conforms() -> Outcome {
         let open = &mut || {
             Ok((
                 port("af_packet:veth-a")?,
-                Some(port(&format!("af_packet:veth-b,blocks=128{frames}"))?),
+                Some(port(&format!("af_packet:veth-b,blocks=512{frames}"))?),
             ))
         };
         check(Bench { open, stored: false });
@@ -355,7 +355,7 @@ fn several_receive_queues_share_the_frames() -> Outcome {
     for queues in [2, 5] {
         let (mut a, mut b) = (
             port("af_packet:veth-a")?,
-            port(&format!("af_packet:veth-b,rx_queues={queues},blocks=32,retire=20"))?,
+            port(&format!("af_packet:veth-b,rx_queues={queues},blocks=128,retire=20"))?,
         );
         let mut queues =
             (0..queues).map(|queue| b.open_rx(queue)).collect::<std::io::Result<Vec<_>>>()?;
@@ -513,7 +513,7 @@ fn the_kernel_and_the_engine_cut_alike() -> Outcome {
     }
     for bypass in ["", ",bypass=0"] {
         let (mut a, mut b) =
-            (port(&format!("af_packet:veth-a{bypass}"))?, port("af_packet:veth-b,blocks=512")?);
+            (port(&format!("af_packet:veth-a{bypass}"))?, port("af_packet:veth-b,blocks=2048")?);
         let (mut tx, mut rx) = (a.open_tx(0, 65_535)?, b.open_rx(0)?);
         let sent = send_gso_frames(&mut *tx)?;
         let expected: Vec<_> = sent

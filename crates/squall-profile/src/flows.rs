@@ -23,6 +23,11 @@ impl Located {
         self.text.strip_prefix("host:")
     }
 
+    /// The name of the router, if the text is `learnt:NAME`.
+    pub fn learnt(&self) -> Option<&str> {
+        self.text.strip_prefix("learnt:")
+    }
+
     /// The name of the router or of its group, `ROUTER/GROUP`, if the text is `routes:NAME` or
     /// `routes:NAME#HOST`; and the number of the host in each route, from 1.
     pub fn routes(&self) -> Option<(&str, u64)> {
@@ -145,6 +150,16 @@ pub enum Transport {
     #[default]
     Tcp,
     Udp,
+}
+
+/// The version of the PROXY protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProxyVersion {
+    /// A line of text.
+    V1,
+    /// Binary.
+    #[default]
+    V2,
 }
 
 /// The distribution of flow starts or think times.

@@ -32,9 +32,9 @@ pub use model::*;
 pub use replay::*;
 pub use routers::*;
 pub use source::{
-    Arrival, Attack, Begin, Conversations, Data, FieldRef, Files, Flows, Format, HostGroup,
-    Interface, Network, Pool, PortPair, Replay, Router, RouterGroup, RouterStep, Stream, Target,
-    Template, Tls, Vary, schema, short, value_of,
+    Arrival, Attack, Begin, Conversations, Data, FieldRef, Files, Flows, Format, HostGroup, Http,
+    Interface, Network, Pool, PortPair, ProxyProtocol, Replay, Router, RouterGroup, RouterStep,
+    Stream, Target, Template, Tls, Vary, schema, short, value_of,
 };
 pub use stage::Stage;
 pub use topology::*;

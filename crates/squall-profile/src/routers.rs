@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Value as Json, json};
+use squall_units::MacAddr;
 
 use crate::{Router, RouterGroup, RouterStep, source::ROUTES_GROUP};
 
@@ -55,6 +56,16 @@ pub enum RouterDaemon {
     Native,
 }
 
+/// The attributes that routes of MRT files have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MrtAttributes {
+    /// The attributes of their group.
+    #[default]
+    Own,
+    /// The attributes that the file has.
+    Mrt,
+}
+
 /// Levels of IS-IS that a router speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IsisLevel {
@@ -100,6 +111,11 @@ pub enum RouterAction {
 }
 
 impl Router {
+    /// The MAC address of router `number`, from 0, if it has been given none.
+    pub fn default_mac(number: usize) -> MacAddr {
+        MacAddr([2, 0x54, (number as u8).wrapping_add(1), 0, 0, 1])
+    }
+
     /// Names of the groups of routes, in order: that of the key `routes` is first.
     pub fn group_names(&self) -> Vec<&str> {
         let own = (!self.routes.is_empty()).then_some(ROUTES_GROUP);

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Instant};
 
 use squall_engine::{FlowStats, Snapshot};
 use squall_flows::{
-    Conversation, FailedConversation, FlowStatistics, Load, Served, Statistics, Tally,
-    TemplateStatistics,
+    Conversation, FailedConversation, FlowStatistics, HostedFlow, Http2Counts, Load, Served,
+    Statistics, Tally, TemplateStatistics,
 };
 use squall_plan::{
     Plan, PlanFlows,
@@ -18,8 +18,8 @@ use squall_report::report::{
     TemplateSample, distribution,
     flows::{
         ALL, BusiestSecond, ConversationNote, ConversationsReport, ExhaustedReport, FlowsReport,
-        LinkReport, RequestsReport, RoleReport, RolesReport, SteadyReport, TemplateReport,
-        TlsReport,
+        Http2Report, LinkReport, RequestsReport, RoleReport, RolesReport, SteadyReport,
+        TemplateReport, TlsReport,
     },
 };
 
@@ -186,10 +186,13 @@ fn played(of: PlayedScript<'_>, total: &Statistics) -> ConversationsReport {
     report
 }
 
-/// The failed conversations of a script at both ends, and those whose servers reached the end.
-pub fn ended<'a>(all: impl Iterator<Item = &'a FlowStats>) -> (Vec<FailedConversation>, Served) {
+/// The failed conversations of a script at both ends, those whose servers reached the end, and those
+/// of hosts.
+pub fn ended<'a>(
+    all: impl Iterator<Item = &'a FlowStats>,
+) -> (Vec<FailedConversation>, Served, Vec<HostedFlow>) {
     let merged = merged(all);
-    (merged.failed, merged.served)
+    (merged.failed, merged.served, merged.hosted)
 }
 
 /// Maximum number of failed conversations to list.
@@ -287,6 +290,28 @@ fn role(flows: &FlowStatistics, seconds: Seconds) -> RoleReport {
             truncated: tls.truncated,
             ciphers: named(tls.ciphers.iter().map(|(name, n)| (*name, *n))),
         }),
+        http2: flows.http2.as_deref().map(http2),
+    }
+}
+
+fn http2(counts: &Http2Counts) -> Http2Report {
+    let by_name =
+        |counts: &BTreeMap<&'static str, u64>| named(counts.iter().map(|(name, n)| (*name, *n)));
+    Http2Report {
+        connections: counts.connections,
+        streams: counts.streams,
+        heads_sent: counts.heads_sent,
+        head_octets_sent: counts.head_octets_sent,
+        compressed_octets_sent: counts.compressed_octets_sent,
+        heads_received: counts.heads_received,
+        head_octets_received: counts.head_octets_received,
+        compressed_octets_received: counts.compressed_octets_received,
+        resets_sent: by_name(&counts.resets_sent),
+        resets_received: by_name(&counts.resets_received),
+        left_out: counts.left_out,
+        goaways_received: by_name(&counts.goaways_received),
+        violations: by_name(&counts.violations),
+        ignored: counts.ignored,
     }
 }
 

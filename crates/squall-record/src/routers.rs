@@ -7,12 +7,14 @@ use squall_plan::Plan;
 use squall_report::{
     render::human,
     report::routers::{
-        ExpectedRoutesReport, RouterGroupReport, RouterMessagesReport, RouterProtocolReport,
-        RouterReport, RouterSessionsReport, RouterStepReport,
+        ExpectedRoutesReport, RouterFaultReport, RouterFaultsReport, RouterGroupReport,
+        RouterMessagesReport, RouterProtocolReport, RouterReport, RouterSessionsReport,
+        RouterStepReport,
     },
 };
 use squall_router::{
-    DaemonState, GroupCount, MessageCounts, ProtocolState, RouteGroup, SessionSums, StepState,
+    DaemonState, FaultCount, GroupCount, MOST_LEARNT, MessageCounts, ProtocolState, RouteGroup,
+    SessionFaults, SessionSums, StepState,
 };
 use squall_units::Nanos;
 
@@ -120,7 +122,20 @@ fn sessions(of: &SessionSums) -> RouterSessionsReport {
         sent: messages(of.sent),
         received: messages(of.received),
         closed_windows: of.closed_windows,
+        faults: faults(&of.faults),
     }
+}
+
+fn faults(of: &SessionFaults) -> RouterFaultsReport {
+    let reason = |of: &FaultCount| RouterFaultReport {
+        reason: of.reason.into(),
+        source: of.source.into(),
+        treatment: if of.discards { "attribute discard" } else { "treat-as-withdraw" }.into(),
+        updates: of.updates,
+    };
+    let SessionFaults { withdrawn, discarded, other_families, .. } = *of;
+    let reasons = of.reasons.iter().map(reason).collect();
+    RouterFaultsReport { withdrawn, discarded, other_families, reasons }
 }
 
 fn messages(of: MessageCounts) -> RouterMessagesReport {
@@ -214,7 +229,8 @@ pub(crate) fn notes(plan: &Plan, daemons: &[(usize, DaemonState)]) -> Vec<String
             let steps = human::counted(steps as u64, "step");
             format!("router {name:?}: {steps} late, by up to {:.0} ms", most * 1e3)
         });
-        of_steps.into_iter().chain(notes_on_flaps(name, state)).chain(note_on_learnt(name, state))
+        let of_flaps = notes_on_flaps(name, state);
+        of_steps.into_iter().chain(of_flaps).chain(notes_on_learnt(name, state))
     };
     daemons.iter().flat_map(of).collect()
 }
@@ -236,15 +252,21 @@ fn notes_on_flaps(name: &str, state: &DaemonState) -> Vec<String> {
     late.into_iter().chain(waited).collect()
 }
 
-/// A note on routes that a native router has not kept.
-fn note_on_learnt(name: &str, state: &DaemonState) -> Option<String> {
-    let not_kept = state.sessions.as_ref()?.not_kept;
+/// Notes on routes that a native router has not kept, and on those to which no frames go.
+fn notes_on_learnt(name: &str, state: &DaemonState) -> Vec<String> {
+    let Some(SessionSums { not_kept, no_destination, .. }) = &state.sessions else {
+        return Vec::new();
+    };
+    let (not_kept, no_destination) = (*not_kept, *no_destination);
     let count = human::counted(not_kept, "announcement");
     let text = format!(
-        "router {name:?}: its learnt routes are incomplete: {count} came after the 10,000,000 that \
-         it keeps"
+        "router {name:?}: its learnt routes are incomplete: {count} came after the {} that it keeps",
+        human::count(MOST_LEARNT)
     );
-    (not_kept > 0).then_some(text)
+    let not_kept = (not_kept > 0).then_some(text);
+    let count = human::counted(no_destination, "learnt route");
+    let text = format!("router {name:?}: {count} found no place among the destinations of streams");
+    not_kept.into_iter().chain((no_destination > 0).then_some(text)).collect()
 }
 
 #[cfg(test)]
@@ -321,10 +343,14 @@ mod tests {
     fn learnt_routes_that_are_not_kept_are_a_note() {
         let sums = SessionSums { not_kept: 1_200, ..SessionSums::default() };
         let mut state = DaemonState { sessions: Some(sums), ..DaemonState::default() };
-        let note = note_on_learnt("r1", &state);
-        assert!(note.is_some_and(|note| note.contains("incomplete: 1,200 announcements came")));
+        let notes = notes_on_learnt("r1", &state);
+        assert!(notes[0].contains("incomplete: 1,200 announcements came"), "{notes:?}");
+        state.sessions = Some(SessionSums { no_destination: 7, ..SessionSums::default() });
+        let notes = notes_on_learnt("r1", &state);
+        assert_eq!(notes.len(), 1);
+        assert!(notes[0].contains("7 learnt routes found no place"), "{notes:?}");
         state.sessions = Some(SessionSums::default());
-        assert_eq!(note_on_learnt("r1", &state), None);
+        assert_eq!(notes_on_learnt("r1", &state), [""; 0]);
     }
 
     #[test]

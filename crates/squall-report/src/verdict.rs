@@ -83,13 +83,22 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     report.hosts.iter().for_each(|group| judge_hosts(group, stopped, &mut verdict));
     report.routers.iter().for_each(|router| judge_router(router, stopped, &mut verdict));
     let unsent = report.streams.iter().filter(|stream| stream.tx_packets == 0 && !stopped);
-    for (stream, frames) in unsent.map(|stream| (stream, without_host(&stream.not_sent))) {
-        if frames > 0 {
-            let text = format!(
-                "stream {:?}: none of {frames} frames was sent: no host had an address",
-                stream.name
-            );
-            verdict.add_reason(ReasonCode::NotDone, text, not_begun_hint("no_host").unwrap_or(""));
+    for stream in unsent {
+        let of = |reason: &str| stream.not_sent.get(reason);
+        let frames = without_host(&stream.not_sent);
+        // A stream without a rate has such a reason, but no number of frames.
+        if frames > 0 || of(NO_HOST).or(of(NO_ROUTE)).is_some() {
+            let (why, reason) = match of(NO_ROUTE) > of(NO_HOST) {
+                true => ("the router had learnt no route", NO_ROUTE),
+                false => ("no host had an address", NO_HOST),
+            };
+            let name = &stream.name;
+            let what = match frames {
+                0 => "nothing".to_owned(),
+                _ => format!("none of {frames} frames"),
+            };
+            let text = format!("stream {name:?}: {what} was sent: {why}");
+            verdict.add_reason(ReasonCode::NotDone, text, not_begun_hint(reason).unwrap_or(""));
         }
     }
     for attack in report.attacks.iter().filter(|_| !stopped) {
@@ -293,12 +302,16 @@ fn judge_link(link: &LinkReport, verdict: &mut Verdict) {
 }
 
 /// Reasons of frames and flows for which no host had an address and the MAC address of its gateway,
-/// and of frames whose host has lost its address.
+/// and of frames whose host has lost its address, or whose access concentrator has no session.
 const NO_HOST: &str = "no_host";
 const ADDRESS_LOST: &str = "address_lost";
+const NO_SESSION: &str = "no_session";
+/// The same for frames to learnt routes: the router had none.
+const NO_ROUTE: &str = "no_route";
 
 fn without_host(not_sent: &BTreeMap<String, u64>) -> u64 {
-    [NO_HOST, ADDRESS_LOST].iter().filter_map(|reason| not_sent.get(*reason)).sum()
+    let reasons = [NO_HOST, ADDRESS_LOST, NO_SESSION, NO_ROUTE];
+    reasons.iter().filter_map(|reason| not_sent.get(*reason)).sum()
 }
 
 fn nothing_sent(report: &Report) -> bool {
@@ -371,8 +384,10 @@ fn judge_source(
     let mut reported = false;
     // The state of the hosts is a result of the run, not a fault of the generator, unless it left
     // nothing of the work; that is judged for each stream.
-    let excused =
-        |reason: &str| reason == ADDRESS_LOST || reason == NO_HOST && (source.sent > 0 || !flows);
+    let excused = |reason: &str| {
+        [ADDRESS_LOST, NO_SESSION, NO_ROUTE].contains(&reason)
+            || reason == NO_HOST && (source.sent > 0 || !flows)
+    };
     let counted = source.not_sent.iter().filter(|(reason, _)| !excused(reason));
     for (code, reasons) in missed(counted, limit) {
         let missing: u64 = reasons.iter().map(|r| r.1).sum();
@@ -557,6 +572,10 @@ fn not_begun_hint(reason: &str) -> Option<&'static str> {
         NO_HOST => {
             "a later start, or check the hosts' server and gateway (no host has an address and the \
              MAC address of its gateway)"
+        }
+        NO_ROUTE => {
+            "a later start, or check the router's session and what its neighbor announces (it has \
+             learnt no route of this IP version)"
         }
         _ => return None,
     })
@@ -1145,12 +1164,15 @@ mod tests {
         };
         assert!(verdict(flows).valid);
         assert!(verdict(paced(&[("address_lost", 90_000)])).valid);
-        let stream = |sent| StreamReport {
+        assert!(verdict(paced(&[("no_session", 90_000)])).valid);
+        assert!(verdict(paced(&[("no_route", 90_000)])).valid);
+        let with = |reason: &str, sent| StreamReport {
             name: "web".into(),
             tx_packets: sent,
-            not_sent: [("no_host".to_owned(), 7)].into(),
+            not_sent: [(reason.to_owned(), 7)].into(),
             ..StreamReport::default()
         };
+        let stream = |sent| with("no_host", sent);
         let streams = |ended, all: &[StreamReport]| {
             let report = Report { duration_s: 10.0, streams: all.to_vec(), ..Report::default() };
             judge(&report, &facts(ended)).reasons
@@ -1160,6 +1182,25 @@ mod tests {
         assert_eq!((reasons.len(), reasons[0].code), (1, ReasonCode::NotDone), "{reasons:?}");
         assert!(reasons[0].text.starts_with("stream \"web\": none of 7 frames"), "{reasons:?}");
         assert!(streams(EndedBy::Stopped, &[stream(0)]).is_empty(), "hosts still had time");
+        let reasons = streams(EndedBy::Duration, &[with("no_route", 0)]);
+        assert!(reasons[0].text.ends_with("the router had learnt no route"), "{reasons:?}");
+        assert!(reasons[0].hint.contains("the router's session"), "{reasons:?}");
+        let mut both = with("no_route", 0);
+        both.not_sent.insert("no_host".into(), 8);
+        let reasons = streams(EndedBy::Duration, &[both]);
+        assert!(reasons[0].text.ends_with("none of 15 frames was sent: no host had an address"));
+        // Without a rate, there is no number of frames.
+        let unpaced = |reason: &str, sent| StreamReport {
+            not_sent: [(reason.to_owned(), 0)].into(),
+            ..with(reason, sent)
+        };
+        for (reason, why) in [("no_route", "had learnt no route"), ("no_host", "had an address")] {
+            let reasons = streams(EndedBy::Duration, &[unpaced(reason, 0), unpaced(reason, 1)]);
+            assert_eq!((reasons.len(), reasons[0].code), (1, ReasonCode::NotDone), "{reasons:?}");
+            let text = &reasons[0].text;
+            assert!(text.starts_with("stream \"web\": nothing was sent: "), "{text}");
+            assert!(text.ends_with(why), "{text}");
+        }
         let attacks = |unsent: &[(&str, u64)]| {
             let attack = crate::report::attack::AttackReport {
                 name: "scan".into(),

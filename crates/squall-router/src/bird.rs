@@ -4,11 +4,14 @@
 
 pub mod forwarding;
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, net::Ipv4Addr};
 
 use squall_units::Nanos;
 
-use crate::{Bgp, GroupAttributes, Origin, ProtocolState, RouteGroup, RouterSettings};
+use crate::{
+    Bgp, GroupAttributes, IgpRoutes, LinkNeighbor, Origin, OspfAuthentication, ProtocolState,
+    RouteGroup, RouteOrigin, RouterSettings, igp,
+};
 
 /// Asks for the states of all protocols.
 pub const SHOW: &str = "show protocols all\n";
@@ -73,18 +76,16 @@ fn generate(settings: &RouterSettings) -> String {
         [("v2", "ospf4", "ipv4", settings.ospf), ("v3", "ospf6", "ipv6", settings.ospf3)]
     {
         let Some(area) = area else { continue };
-        let bfd = if settings.bfd.is_some() { " bfd on;" } else { "" };
         line(&format!("protocol ospf {version} {name} {{"));
         if settings.graceful_restart {
             line("  graceful restart on;");
+        } else if settings.igp.no_helper {
+            line("  graceful restart off;");
         }
-        line(&format!("  {family} {{ import all; {own_only}; }};"));
-        line(&format!(
-            "  area {area} {{ interface \"{INTERFACE}\" {{ type broadcast; hello {}; dead {};{bfd} \
-             }}; }};",
-            seconds(settings.hello),
-            seconds(settings.dead)
-        ));
+        let is_ipv4 = family == "ipv4";
+        let exports = ospf_exports(settings, is_ipv4).unwrap_or_else(|| own_only.clone());
+        line(&format!("  {family} {{ import all; {exports}; }};"));
+        ospf_areas(settings, area, is_ipv4).iter().for_each(|one| line(one));
         line("}");
     }
     for (kind, name, family, wanted) in
@@ -110,7 +111,10 @@ fn generate(settings: &RouterSettings) -> String {
             ));
         }
     }
-    for (number, group) in settings.groups.iter().enumerate().filter(|(_, g)| !g.is_in_kernel()) {
+    let is_static = |(number, group): &(usize, &RouteGroup)| {
+        !group.is_in_kernel() && settings.igp.interior(*number).is_none()
+    };
+    for (number, group) in settings.groups.iter().enumerate().filter(is_static) {
         for (_, family, is_ipv4) in
             FAMILIES.into_iter().filter(|family| has_routes(group, family.2))
         {
@@ -123,6 +127,78 @@ fn generate(settings: &RouterSettings) -> String {
         }
     }
     text
+}
+
+/// The export of a protocol of OSPF that sets the metrics of external routes; `None`: it sets none.
+fn ospf_exports(settings: &RouterSettings, is_ipv4: bool) -> Option<String> {
+    let mut text = String::from("export filter {");
+    let mut any = false;
+    for (number, IgpRoutes { origin, metric }) in settings.igp.routes.iter().enumerate() {
+        any = true;
+        let word = match origin {
+            RouteOrigin::External1 => "ospf_metric1",
+            RouteOrigin::External2 => "ospf_metric2",
+            RouteOrigin::Interior | RouteOrigin::InterArea(_) => continue,
+        };
+        let name = static_protocol(number, is_ipv4);
+        _ = write!(text, " if proto = \"{name}\" then {{ {word} = {metric}; accept; }}");
+    }
+    any.then(|| text + " reject; }")
+}
+
+/// The areas of a protocol of OSPF: that of the link, and those of groups.
+fn ospf_areas(settings: &RouterSettings, area: Ipv4Addr, is_ipv4: bool) -> Vec<String> {
+    let of = &settings.igp;
+    let instance = match of.instance {
+        0 => String::new(),
+        number => format!(" instance {number}"),
+    };
+    let kind = if of.point_to_point { "ptp" } else { "broadcast" };
+    let (hello, dead) = (seconds(settings.hello), seconds(settings.dead));
+    let mut link =
+        format!("interface \"{INTERFACE}\"{instance} {{ type {kind}; hello {hello}; dead {dead};");
+    for (word, value) in [
+        ("cost", of.cost.map(u32::from)),
+        ("priority", of.priority.map(u32::from)),
+        ("retransmit", of.retransmit.map(u32::from)),
+    ] {
+        if let Some(value) = value {
+            _ = write!(link, " {word} {value};");
+        }
+    }
+    match of.authentication.as_ref().filter(|_| is_ipv4) {
+        None => {}
+        Some(OspfAuthentication::Simple(password)) => {
+            _ = write!(link, " authentication simple; password \"{}\";", quoted(password));
+        }
+        Some(OspfAuthentication::Md5(keys)) => {
+            link += " authentication cryptographic;";
+            for (id, key) in keys {
+                _ = write!(link, " password \"{}\" {{ id {id}; }};", quoted(key));
+            }
+        }
+    }
+    if settings.bfd.is_some() {
+        link += " bfd on;";
+    }
+    link += " };";
+    let mut areas = vec![(area, link)];
+    for (number, group) in settings.groups.iter().enumerate() {
+        let Some(IgpRoutes { origin, metric }) = settings.igp.interior(number) else { continue };
+        if !has_routes(group, is_ipv4) {
+            continue;
+        }
+        let area = if let RouteOrigin::InterArea(other) = origin { other } else { area };
+        let name = igp::interface(number);
+        let text = format!(" interface \"{name}\"{instance} {{ stub yes; cost {metric}; }};");
+        match areas.iter_mut().find(|(known, _)| *known == area) {
+            Some((_, interfaces)) => *interfaces += &text,
+            None => areas.push((area, text.trim_start().to_owned())),
+        }
+    }
+    let shown =
+        |(area, interfaces): (Ipv4Addr, String)| format!("  area {area} {{ {interfaces} }};");
+    areas.into_iter().map(shown).collect()
 }
 
 /// Name of the static protocol that has the routes of group `number` of one family.
@@ -138,7 +214,9 @@ pub(crate) fn metric(number: usize) -> usize {
 pub(crate) fn has_routes(group: &RouteGroup, is_ipv4: bool) -> bool {
     group.prefixes.iter().any(|part| match part {
         crate::Prefixes::Range(range) => range.count > 0 && range.first.is_ipv4() == is_ipv4,
-        crate::Prefixes::List(list) => list.iter().any(|one| one.address.is_ipv4() == is_ipv4),
+        crate::Prefixes::List(_) | crate::Prefixes::Mrt(_) => {
+            part.iter().any(|one| one.address.is_ipv4() == is_ipv4)
+        }
     })
 }
 
@@ -243,6 +321,30 @@ pub fn imported(reply: &str) -> u64 {
         (key == "Routes").then(|| part.trim().split(' ').next()?.parse::<u64>().ok())?
     };
     reply.lines().filter_map(routes).sum()
+}
+
+/// The questions for the neighbors of the protocols of OSPF, with the names of these. Protocols of
+/// a configuration of the user's own are not known.
+pub fn neighbor_questions(settings: &RouterSettings) -> Vec<(&'static str, &'static str)> {
+    let all = [
+        ("ospf4", "show ospf neighbors ospf4\n", settings.ospf.is_some()),
+        ("ospf6", "show ospf neighbors ospf6\n", settings.ospf3.is_some()),
+    ];
+    let is_asked = |speaks: bool| speaks && settings.configuration.is_none();
+    all.into_iter().filter(|one| is_asked(one.2)).map(|(name, text, _)| (name, text)).collect()
+}
+
+/// The neighbors in a reply to one of the [`neighbor_questions`].
+pub fn neighbors(reply: &str) -> Vec<LinkNeighbor> {
+    let neighbor = |line: &str| {
+        // Router ID, priority, state and role, time, interface, address.
+        let mut words = line.trim_start_matches("1013-").split_ascii_whitespace();
+        words.next()?.parse::<Ipv4Addr>().ok()?;
+        let (state, _) = words.nth(1)?.split_once('/')?;
+        let (state, is_up) = (state.to_owned(), state == "Full");
+        Some(LinkNeighbor { state, is_up, ..LinkNeighbor::default() })
+    };
+    reply.lines().filter_map(neighbor).collect()
 }
 
 /// The states of the routing protocols in a reply to [`SHOW`].

@@ -9,14 +9,19 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use serde_json::Value as Json;
 
 use crate::{
-    GroupAttributes, Isis, Origin, ProtocolState, RouterSettings,
-    bird::{INTERFACE, metric, milliseconds, seconds},
+    GroupAttributes, IgpRoutes, Isis, LinkNeighbor, Origin, ProtocolState, RouterSettings,
+    bird::{INTERFACE, has_routes, metric, milliseconds, seconds},
+    igp,
 };
 
 /// The kernel's table with the routes of the router: the main one, which zebra reads.
 pub const TABLE: u32 = 254;
 /// Asks zebra for its numbers of routes.
 pub const KERNEL: [&str; 2] = ["show ip route summary json", "show ipv6 route summary json"];
+/// Asks for the neighbors of IS-IS at each level.
+const ISIS_NEIGHBORS: &str = "show isis neighbor";
+/// Asks for the LSPs of each level.
+const ISIS_DATABASE: &str = "show isis database";
 /// The name of IS-IS in its configuration, and of the profile of BFD.
 const NAME: &str = "squall";
 /// The last number of a rule in a route-map.
@@ -57,7 +62,8 @@ impl Process {
             Self::Bgpd => &["show bgp neighbors json"],
             Self::Ospfd => &["show ip ospf neighbor json"],
             Self::Ospf6d => &["show ipv6 ospf6 neighbor json"],
-            Self::Isisd => &["show isis neighbor json"],
+            // In 8.4, the first one shows one level of a neighbor that has two.
+            Self::Isisd => &["show isis neighbor json", ISIS_NEIGHBORS, ISIS_DATABASE],
             Self::Ripd => &["show ip rip status"],
             Self::Ripngd => &["show ipv6 ripng status"],
             Self::Bfdd => &["show bfd peers json"],
@@ -107,7 +113,7 @@ pub fn configuration(settings: &RouterSettings, process: Process, mtu: u32) -> S
         }
     };
     // IS-IS announces it (RFC 5301); the default is the name of the machine.
-    let mut text = format!("hostname {NAME}\n");
+    let mut text = format!("hostname {}\n", settings.igp.hostname.as_deref().unwrap_or(NAME));
     lines.iter().for_each(|line| _ = writeln!(text, "{line}"));
     text
 }
@@ -201,7 +207,8 @@ fn attributes(attributes: &GroupAttributes, asn: u32) -> Vec<String> {
 
 /// The line by which a protocol announces the routes of the router, if there are any.
 fn redistribute(settings: &RouterSettings, line: &str) -> Option<String> {
-    (!settings.groups.is_empty()).then(|| line.to_owned())
+    let mut groups = 0..settings.groups.len();
+    groups.any(|number| settings.igp.interior(number).is_none()).then(|| line.to_owned())
 }
 
 fn ospf(settings: &RouterSettings) -> Vec<String> {
@@ -241,6 +248,18 @@ fn isis(settings: &RouterSettings, isis: &Isis, mtu: u32) -> Vec<String> {
     let mut lines = vec![format!("router isis {NAME}"), format!(" net {}", net(settings, isis))];
     // By default, a change is announced up to 30 s after it.
     lines.push(" lsp-gen-interval 1".into());
+    if settings.igp.narrow {
+        lines.push(" metric-style narrow".into());
+    }
+    if let Some((refresh, lifetime)) = settings.igp.lifetimes {
+        let mut both =
+            [format!(" lsp-refresh-interval {refresh}"), format!(" max-lsp-lifetime {lifetime}")];
+        // At each line, the first has to be 300 s less than the second. Defaults: 900 and 1,200.
+        if refresh > 900 {
+            both.reverse();
+        }
+        lines.extend(both);
+    }
     // The header of LLC takes three octets. The default is for an MTU of 1,500.
     if mtu < 1_500 {
         lines.push(format!(" lsp-mtu {}", mtu.saturating_sub(3).max(128)));
@@ -268,17 +287,37 @@ fn isis(settings: &RouterSettings, isis: &Isis, mtu: u32) -> Vec<String> {
     if isis.point_to_point {
         lines.push(" isis network point-to-point".into());
     }
+    lines.extend(settings.igp.priority.map(|priority| format!(" isis priority {priority}")));
+    if settings.igp.unpadded {
+        lines.push(" no isis hello padding".into());
+    }
     if settings.bfd.is_some() {
         lines.extend([" isis bfd".into(), format!(" isis bfd profile {NAME}")]);
     }
     lines.push("exit".into());
+    for (number, group) in settings.groups.iter().enumerate() {
+        let Some(IgpRoutes { metric, .. }) = settings.igp.interior(number) else { continue };
+        lines.push(format!("interface {}", igp::interface(number)));
+        for (word, is_ipv4) in [("ip", true), ("ipv6", false)] {
+            if has_routes(group, is_ipv4) {
+                lines.push(format!(" {word} router isis {NAME}"));
+            }
+        }
+        lines.push(format!(" isis circuit-type {level}"));
+        lines.push(" isis passive".into());
+        lines.push(format!(" isis metric {metric}"));
+        lines.push("exit".into());
+    }
     lines
 }
 
-/// The network entity title (ISO/IEC 10589): the digits of the router ID are the system ID.
+/// The network entity title (ISO/IEC 10589): the digits of the router ID are the system ID, unless
+/// it has one.
 fn net(settings: &RouterSettings, isis: &Isis) -> String {
-    let digits: String =
-        settings.router_id.octets().iter().map(|octet| format!("{octet:03}")).collect();
+    let digits: String = match settings.igp.system_id {
+        Some(octets) => octets.iter().map(|octet| format!("{octet:02x}")).collect(),
+        None => settings.router_id.octets().iter().map(|octet| format!("{octet:03}")).collect(),
+    };
     format!("{}.{}.{}.{}.00", isis.area, &digits[..4], &digits[4..8], &digits[8..])
 }
 
@@ -468,6 +507,10 @@ pub fn protocols(
     if settings.isis.is_some() {
         let (state, is_up) = neighbors(&json(reply(Process::Isisd)), "Up");
         let state = one("isis1", "IS-IS", state, is_up);
+        let neighbors = replies.get(ISIS_NEIGHBORS).map_or("", String::as_str);
+        let database = replies.get(ISIS_DATABASE).map_or("", String::as_str);
+        let (neighbors, lsps) = (isis_neighbors(neighbors), isis_lsps(database));
+        let state = ProtocolState { neighbors, lsps, ..state };
         let imported = learnt(0, "isis") + learnt(1, "isis");
         let speaks = [settings.ipv4.is_some(), settings.ipv6.is_some()];
         let exported = own.into_iter().zip(speaks).filter(|(_, speaks)| *speaks);
@@ -487,6 +530,40 @@ pub fn protocols(
         }
     }
     found
+}
+
+/// The neighbors in the table of `show isis neighbor`: system ID, interface, level (3: both) and
+/// state.
+fn isis_neighbors(reply: &str) -> Vec<LinkNeighbor> {
+    let neighbor = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        words.next().filter(|interface| *interface == INTERFACE)?;
+        let levels = match words.next()? {
+            "1" => [true, false],
+            "2" => [false, true],
+            "3" => [true, true],
+            _ => return None,
+        };
+        let state = words.next()?.to_owned();
+        Some(LinkNeighbor { is_up: state == "Up", state, levels })
+    };
+    text(reply).lines().filter_map(neighbor).collect()
+}
+
+/// Number of LSPs of level 1 and of level 2 in the tables of `show isis database`. Below each is
+/// its number of lines.
+fn isis_lsps(reply: &str) -> [u64; 2] {
+    let mut lsps = [0; 2];
+    let mut level = 0;
+    for line in text(reply).lines() {
+        if line.contains("IS-IS Level-") {
+            level = usize::from(line.contains("Level-2"));
+        }
+        let number =
+            line.trim().strip_suffix(" LSPs").and_then(|number| number.parse::<u64>().ok());
+        lsps[level] += number.unwrap_or(0);
+    }
+    lsps
 }
 
 /// A session of BGP from `show bgp neighbors json`.

@@ -4,7 +4,7 @@ use std::{fmt, net::IpAddr, sync::Arc};
 
 use squall_units::Nanos;
 
-use crate::RouteRange;
+use crate::{RouteRange, mrt::MrtTable};
 
 /// A prefix without host bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -113,6 +113,8 @@ pub enum Prefixes {
     Range(RouteRange),
     /// Plans share it.
     List(Arc<[Prefix]>),
+    /// Routes with attributes of their own.
+    Mrt(Arc<MrtTable>),
 }
 
 /// Attributes of BGP's routes.
@@ -155,6 +157,7 @@ impl Prefixes {
         match self {
             Self::Range(range) => u64::from(range.count),
             Self::List(list) => list.len() as u64,
+            Self::Mrt(table) => table.prefixes().len() as u64,
         }
     }
 
@@ -167,6 +170,7 @@ impl Prefixes {
         let (range, list) = match self {
             Self::Range(range) => (Some(range), &[][..]),
             Self::List(list) => (None, &list[..]),
+            Self::Mrt(table) => (None, table.prefixes()),
         };
         let of_range = range.into_iter().flat_map(|range| {
             range.addresses().map(move |address| Prefix { address, length: range.length })

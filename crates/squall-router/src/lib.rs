@@ -10,7 +10,9 @@
 pub mod bird;
 pub mod frr;
 mod groups;
+mod igp;
 pub mod mrt;
+pub mod observe;
 mod routes;
 mod steps;
 pub mod tables;
@@ -20,6 +22,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use squall_units::{MacAddr, Nanos};
 
 pub use groups::{Flap, GroupAttributes, Origin, Prefix, Prefixes, RouteGroup};
+pub use igp::{Igp, IgpRoutes, MOST_INTERIOR, OspfAuthentication, RouteOrigin};
 pub use routes::RouteRange;
 pub use steps::{
     Calls, DaemonCall, Due, GroupCount, GroupPart, OrderError, RouteChanges, RouteMove,
@@ -78,6 +81,8 @@ pub struct RouterSettings {
     /// Area of OSPFv3 (RFC 5340).
     pub ospf3: Option<Ipv4Addr>,
     pub isis: Option<Isis>,
+    /// Details of OSPF and IS-IS.
+    pub igp: Igp,
     /// Intervals of the hello packets of OSPF and IS-IS, and after which a silent neighbor is dead;
     /// whole seconds.
     pub hello: Nanos,
@@ -196,8 +201,35 @@ pub struct DaemonState {
     pub compared: Option<(u64, u64)>,
 }
 
+/// The number of learnt routes that a native router keeps, over all its sessions: 120 MB of IPv4.
+pub const MOST_LEARNT: u64 = 10_000_000;
+
+/// Errors in UPDATEs that did not end a session (RFC 7606).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionFaults {
+    /// UPDATEs whose routes were treated as withdrawn, and attributes that were discarded.
+    pub withdrawn: u64,
+    pub discarded: u64,
+    /// Fields with routes of families that the session does not carry.
+    pub other_families: u64,
+    /// The reasons of the first two.
+    pub reasons: Vec<FaultCount>,
+}
+
+/// UPDATEs with one kind of error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultCount {
+    /// `malformed COMMUNITIES`
+    pub reason: &'static str,
+    /// The section that says what follows: `RFC 7606 section 7.8`.
+    pub source: &'static str,
+    /// The attribute was discarded alone.
+    pub discards: bool,
+    pub updates: u64,
+}
+
 /// Sums over the sessions of a native router.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionSums {
     pub sessions: u64,
     /// Sessions that are up, and those that were up at any time.
@@ -214,10 +246,13 @@ pub struct SessionSums {
     pub exported: u64,
     /// Announcements that found no room: their routes are not among the learnt ones.
     pub not_kept: u64,
+    /// Learnt prefixes that found no place among the destinations of streams.
+    pub no_destination: u64,
     pub sent: MessageCounts,
     pub received: MessageCounts,
     /// How often a neighbor had no room for more octets.
     pub closed_windows: u64,
+    pub faults: SessionFaults,
 }
 
 /// Figures of a session of BGP that only native routers have.
@@ -363,7 +398,22 @@ pub struct ProtocolState {
     pub error: String,
     /// Further figures; `None`: the daemon does not have them.
     pub session: Option<SessionState>,
+    /// OSPF and IS-IS: the neighbors on the link.
+    pub neighbors: Vec<LinkNeighbor>,
+    /// IS-IS: number of LSPs of level 1 and of level 2.
+    pub lsps: [u64; 2],
     /// Routes that it has learnt, and routes that it announces.
     pub imported: u64,
     pub exported: u64,
+}
+
+/// A neighbor of OSPF or IS-IS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkNeighbor {
+    /// The daemon's word for the state: `Full`, `2-Way`, `Up`, `Initializing`.
+    pub state: String,
+    /// OSPF: full. IS-IS: up.
+    pub is_up: bool,
+    /// IS-IS: whether it is a neighbor of level 1, and of level 2.
+    pub levels: [bool; 2],
 }

@@ -1,16 +1,21 @@
 //! Tables of routes in MRT files (RFC 6396, RFC 8050), as route collectors write them.
 //!
 //! A file has each route from many peers. The reader keeps the prefixes of one of them, and skips
-//! the attributes of all by their length.
+//! the attributes of all by their length, unless those of that peer are wanted.
+
+mod attributes;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fmt,
     io::{self, Read},
     net::IpAddr,
+    sync::Arc,
 };
 
 use crate::Prefix;
+
+pub use attributes::{MrtAttributes, MrtSegment};
 
 /// The routes of one peer of a route collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +23,55 @@ pub struct MrtRoutes {
     pub peer: MrtPeer,
     /// Different prefixes, in the order of the file.
     pub prefixes: Vec<Prefix>,
+}
+
+/// The routes of one peer with their attributes. Routes with equal ones are a set, and follow each
+/// other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MrtTable {
+    pub peer: MrtPeer,
+    /// Different prefixes, by set; the prefixes of a set are in the order of the file.
+    prefixes: Vec<Prefix>,
+    sets: Vec<MrtSet>,
+    /// Routes that are left out, because their attributes are malformed or too long.
+    pub left_out: u64,
+}
+
+/// Routes with equal attributes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct MrtSet {
+    /// As [`attributes::kept`] makes them.
+    octets: Arc<[u8]>,
+    /// The end of its prefixes.
+    end: u32,
+}
+
+impl MrtTable {
+    /// All prefixes, those of the first set first.
+    pub fn prefixes(&self) -> &[Prefix] {
+        &self.prefixes
+    }
+
+    /// Number of sets.
+    pub fn sets(&self) -> usize {
+        self.sets.len()
+    }
+
+    /// The prefixes of a set, by its number.
+    pub fn of_set(&self, set: usize) -> &[Prefix] {
+        let begin = set.checked_sub(1).map_or(0, |before| self.sets[before].end);
+        &self.prefixes[begin as usize..self.sets[set].end as usize]
+    }
+
+    /// The attributes of a set.
+    pub fn attributes(&self, set: usize) -> MrtAttributes {
+        MrtAttributes::of(&self.sets[set].octets).expect("they were checked when they were read")
+    }
+
+    /// The set that has a prefix, by the index of the prefix.
+    pub fn set_of(&self, prefix: u32) -> usize {
+        self.sets.partition_point(|set| set.end <= prefix)
+    }
 }
 
 /// A peer of a route collector.
@@ -54,7 +108,7 @@ pub enum MrtError {
     NoRoutes,
     #[error("it has no routes of peer {peer}; its peers are 0 to {last}")]
     NoPeer { peer: u16, last: usize },
-    #[error("it has more than {MAX_ROUTES} routes, or too many routes times peers")]
+    #[error("it has more than {MAX_ROUTES} routes, or too many routes times peers or attributes")]
     TooLarge,
 }
 
@@ -64,6 +118,8 @@ const MAX_RECORD: u32 = 16 << 20;
 const MAX_ROUTES: usize = 10_000_000;
 /// Octets of the bits that say which peers have a route.
 const MAX_BITS: usize = 512 << 20;
+/// Octets of all different attributes. A million routes have about 20 MB.
+const MAX_ATTRIBUTES: usize = 256 << 20;
 /// Octets of a record's header (RFC 6396 section 2).
 const HEADER: u64 = 12;
 /// Types of records (RFC 6396 section 4, RFC 6397), of which TABLE_DUMP_V2 is read.
@@ -86,9 +142,29 @@ pub fn read(
     peer: Option<u16>,
     most: Option<u32>,
 ) -> Result<MrtRoutes, MrtError> {
+    let most = most.map_or(usize::MAX, |most| most as usize);
+    table(source, peer, most, false)?.of_one_peer(most)
+}
+
+/// The unicast routes of peer `peer` in a file with their attributes: at most the first `most` of
+/// them.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_table(source: impl Read, peer: u16, most: Option<u32>) -> Result<MrtTable, MrtError> {
+    let most = most.map_or(usize::MAX, |most| most as usize);
+    table(source, Some(peer), most, true)?.with_attributes(peer, most)
+}
+
+/// Reads the records of a file; with `peer`, until it has `most` routes.
+fn table(
+    source: impl Read,
+    peer: Option<u16>,
+    most: usize,
+    has_attributes: bool,
+) -> Result<Table, MrtError> {
     let mut records = Records { source, at: 0, next: 0, kind: 0, subtype: 0, body: Vec::new() };
     let mut table: Option<Table> = None;
-    let most = most.map_or(usize::MAX, |most| most as usize);
     while records.advance()? {
         if records.kind != TABLE_DUMP_V2 {
             continue;
@@ -99,7 +175,8 @@ pub fn read(
             (PEER_INDEX_TABLE, Some(_)) => break,
             (PEER_INDEX_TABLE, None) => {
                 let peers = peers(&records.body).ok_or_else(malformed)?;
-                table = Some(Table::new(peers, peer));
+                let sets = has_attributes.then(Sets::default);
+                table = Some(Table { sets, ..Table::new(peers, peer) });
             }
             (
                 RIB_IPV4_UNICAST
@@ -121,7 +198,7 @@ pub fn read(
             _ => {}
         }
     }
-    table.ok_or(MrtError::NoTable)?.of_one_peer(most)
+    table.ok_or(MrtError::NoTable)
 }
 
 /// The records of a file, one after the other.
@@ -185,11 +262,47 @@ struct Table {
     prefixes: Vec<Prefix>,
     /// Words of 64 peers: the words of the first prefix, then those of the second.
     bits: Vec<u64>,
+    /// The attributes of the kept routes, if these are wanted.
+    sets: Option<Sets>,
+}
+
+/// Different attributes.
+#[derive(Default)]
+struct Sets {
+    known: HashMap<Arc<[u8]>, u32>,
+    /// By number.
+    all: Vec<Arc<[u8]>>,
+    octets: usize,
+    /// The set of each prefix of the table.
+    of_route: Vec<u32>,
+    left_out: u64,
+}
+
+impl Sets {
+    /// Adds the attributes of a route. Returns whether the route is kept.
+    fn add(&mut self, attributes: &[u8]) -> bool {
+        let Some(octets) = attributes::kept(attributes) else {
+            self.left_out += 1;
+            return false;
+        };
+        let number = match self.known.get(&octets[..]) {
+            Some(number) => *number,
+            None => {
+                let (number, octets) = (self.all.len() as u32, Arc::<[u8]>::from(octets));
+                self.octets += octets.len();
+                self.all.push(octets.clone());
+                self.known.insert(octets, number);
+                number
+            }
+        };
+        self.of_route.push(number);
+        true
+    }
 }
 
 impl Table {
     fn new(peers: Vec<MrtPeer>, peer: Option<u16>) -> Self {
-        Self { peers, peer, prefixes: Vec::new(), bits: Vec::new() }
+        Self { peers, peer, prefixes: Vec::new(), bits: Vec::new(), sets: None }
     }
 
     fn words(&self) -> usize {
@@ -207,7 +320,8 @@ impl Table {
         if self.peer.is_none() {
             self.bits.resize(first + self.words(), 0);
         }
-        let (mut is_wanted, entries) = (self.peer.is_none(), octets.u16()?);
+        let (mut is_wanted, mut is_left_out) = (self.peer.is_none(), false);
+        let entries = octets.u16()?;
         for _ in 0..entries {
             let peer = octets.u16()?;
             let _originated = octets.u32()?;
@@ -215,28 +329,59 @@ impl Table {
                 octets.u32()?;
             }
             let attributes = octets.u16()?;
-            octets.take(attributes.into())?;
+            let attributes = octets.take(attributes.into())?;
             if usize::from(peer) >= self.peers.len() {
                 return None;
             }
             match self.peer {
-                Some(wanted) => is_wanted |= wanted == peer,
+                // The first one of several paths is taken.
+                Some(wanted) if wanted == peer && !is_wanted => {
+                    is_wanted = true;
+                    is_left_out = self.sets.as_mut().is_some_and(|sets| !sets.add(attributes));
+                }
+                Some(_) => {}
                 None => self.bits[first + usize::from(peer / 64)] |= 1 << (peer % 64),
             }
         }
-        if is_wanted {
+        if is_wanted && !is_left_out {
             self.prefixes.push(prefix);
         }
         octets.0.is_empty().then_some(())
     }
 
     fn is_too_large(&self) -> bool {
-        self.prefixes.len() > MAX_ROUTES || self.bits.len() > MAX_BITS / 8
+        let attributes = self.sets.as_ref().map_or(0, |sets| sets.octets);
+        self.prefixes.len() > MAX_ROUTES
+            || self.bits.len() > MAX_BITS / 8
+            || attributes > MAX_ATTRIBUTES
     }
 
     fn has(&self, route: usize, peer: u16) -> bool {
         let word = self.bits.get(route * self.words() + usize::from(peer / 64));
         self.peer.is_some() || word.is_some_and(|word| word >> (peer % 64) & 1 == 1)
+    }
+
+    /// The first `most` routes of `peer`, by their attributes.
+    fn with_attributes(self, peer: u16, most: usize) -> Result<MrtTable, MrtError> {
+        let last = self.peers.len().saturating_sub(1);
+        let sets = self.sets.unwrap_or_default();
+        let mut seen = HashSet::new();
+        let routes = sets.of_route.iter().copied().zip(self.prefixes);
+        let mut routes: Vec<(u32, Prefix)> =
+            routes.filter(|(_, prefix)| seen.len() < most && seen.insert(*prefix)).collect();
+        // Stable: a set has its routes in the order of the file.
+        routes.sort_by_key(|(set, _)| *set);
+        let Some(of) = self.peers.get(usize::from(peer)).filter(|_| !routes.is_empty()) else {
+            return Err(MrtError::NoPeer { peer, last });
+        };
+        let mut end = 0;
+        let of_sets = routes.chunk_by(|(one, _), (next, _)| one == next).map(|routes| {
+            end += routes.len() as u32;
+            MrtSet { octets: sets.all[routes[0].0 as usize].clone(), end }
+        });
+        let of_sets: Vec<_> = of_sets.collect();
+        let prefixes = routes.into_iter().map(|(_, prefix)| prefix).collect();
+        Ok(MrtTable { peer: *of, prefixes, sets: of_sets, left_out: sets.left_out })
     }
 
     /// The first `most` routes of the wanted peer.

@@ -9,7 +9,7 @@ use std::{
 
 use squall_units::Nanos;
 
-use crate::{Daemon, Flap, Prefix, ProtocolState, RouteGroup, RouterSettings, bird, frr};
+use crate::{Daemon, Flap, Prefix, ProtocolState, RouteGroup, RouterSettings, bird, frr, igp};
 
 /// A change of a router.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -512,7 +512,7 @@ impl Steered {
                 // The daemon's file has all routes and sessions.
                 for (number, group) in settings.groups.iter().enumerate() {
                     if let Some(GroupState::Whole { withdrawn: true }) = self.groups.get(number) {
-                        calls.calls.extend(whole(number, group, true));
+                        calls.calls.extend(whole(settings, number, group, true));
                     }
                 }
                 let disabled = self.down.iter().map(|name| DaemonCall::Control(disable(name, "")));
@@ -713,7 +713,7 @@ impl Calls {
     /// Adds the calls for a change of routes.
     fn change(&mut self, settings: &RouterSettings, changes: RouteChanges) {
         for (number, withdraw) in changes.wholes {
-            self.calls.extend(whole(number, &settings.groups[number], withdraw));
+            self.calls.extend(whole(settings, number, &settings.groups[number], withdraw));
         }
         if !changes.moves.is_empty() {
             let lines = kernel_lines(settings.daemon, changes.moves);
@@ -811,7 +811,15 @@ fn sessions(
 }
 
 /// The calls that withdraw or announce a group which is in the daemon's configuration.
-fn whole(number: usize, group: &RouteGroup, withdraw: bool) -> Vec<DaemonCall> {
+fn whole(
+    settings: &RouterSettings,
+    number: usize,
+    group: &RouteGroup,
+    withdraw: bool,
+) -> Vec<DaemonCall> {
+    if settings.igp.interior(number).is_some() {
+        return vec![DaemonCall::Kernel(igp::change(settings, number, group, withdraw))];
+    }
     let word = if withdraw { "disable" } else { "enable" };
     let families = bird::FAMILIES.into_iter().filter(|family| bird::has_routes(group, family.2));
     let call = move |(_, _, is_ipv4)| {

@@ -290,12 +290,17 @@ pub fn random() -> String {
     to_hex(&octets)
 }
 
-/// Writes a file that only its owner can read. Writes it completely under another name and then
-/// renames it, so that a crash leaves either the old file or the new one.
+/// Writes a file that only its owner can read, as [`write_whole`] does.
 pub fn write_secret(path: &Path, data: &[u8]) -> io::Result<()> {
+    write_whole(path, data, 0o600)
+}
+
+/// Writes a file completely under another name and then renames it, so that a crash leaves either
+/// the old file or the new one.
+pub fn write_whole(path: &Path, data: &[u8], mode: u32) -> io::Result<()> {
     let new = path.with_extension("new");
     _ = fs::remove_file(&new);
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
     file.write_all(data)?;
     file.sync_all()?;
     fs::rename(&new, path)

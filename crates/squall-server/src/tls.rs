@@ -25,7 +25,11 @@ use squall::Error;
 use squall_units::Cannot;
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-use crate::{Settings, auth::write_secret, runs::lock};
+use crate::{
+    Settings,
+    auth::{write_secret, write_whole},
+    runs::lock,
+};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Validity of the daemon's own certificate: two years.
@@ -238,15 +242,8 @@ fn make(names: &[String], certificate: &Path, key: &Path, now: SystemTime) -> Re
     // Write the key first, otherwise a crash between the two could leave a valid certificate with
     // the old key.
     let written = write_secret(key, pair.serialize_pem().as_bytes())
-        .and_then(|()| write_whole(certificate, &made.pem()));
+        .and_then(|()| write_whole(certificate, made.pem().as_bytes(), 0o666));
     Ok(written.map_err(|error: io::Error| Cannot::write(certificate, &error))?)
-}
-
-/// Writes a file under another name first, so that a crash leaves none that is empty.
-fn write_whole(path: &Path, text: &str) -> io::Result<()> {
-    let new = path.with_extension("pem.new");
-    fs::write(&new, text)?;
-    fs::rename(&new, path)
 }
 
 /// The name of the host, or `localhost` if it has none.

@@ -51,6 +51,7 @@ fn side(side: u8, sessions: u32, routes: u32) -> SpeakerSettings {
         prefixes: Arc::new(move || -> Box<dyn Iterator<Item = Prefix>> {
             Box::new(prefixes(routes))
         }),
+        sets: None,
         is_announced: true,
         peers: None,
         path: None,

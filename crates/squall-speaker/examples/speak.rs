@@ -41,7 +41,7 @@ fn group(
         ..RouteAttributes::default()
     };
     let prefixes = Arc::new(prefixes);
-    SpeakerGroup { attributes, prefixes, is_announced: true, peers: None, path: None }
+    SpeakerGroup { attributes, prefixes, sets: None, is_announced: true, peers: None, path: None }
 }
 
 fn speaker(is_ipv4: bool, routes: u32) -> Speaker {

@@ -4,6 +4,7 @@ use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use squall_bgp::{Envelope, Packed, Way};
 use squall_tcp::{FlowId, Piece};
+use squall_units::Nanos;
 
 /// A flow's state in the stack: the number of its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub(crate) struct Connection {
     pub flow: Option<FlowId>,
     /// The session still has it.
     pub is_live: bool,
+    /// When it is reset, because it was closed before.
+    pub reset_due: Option<Nanos>,
     /// Pieces that are not acknowledged, in order.
     queue: VecDeque<Queued>,
     /// Number of the first element of the queue, which is the message of its piece.
@@ -40,7 +43,13 @@ struct Queued {
 #[derive(Debug)]
 enum Content {
     Message(Box<[u8]>),
-    Routes { packed: Packed, envelope: Arc<Envelope>, messages: Range<u32> },
+    /// UPDATEs that the routes of several sets of attributes have made.
+    Updates(Box<[u8]>),
+    Routes {
+        packed: Packed,
+        envelope: Arc<Envelope>,
+        messages: Range<u32>,
+    },
 }
 
 impl Connection {
@@ -50,6 +59,7 @@ impl Connection {
             way,
             flow: None,
             is_live: true,
+            reset_due: None,
             queue: VecDeque::new(),
             first: 0,
             acknowledged: 0,
@@ -70,6 +80,13 @@ impl Connection {
     pub fn push_message(&mut self, message: Vec<u8>) -> Piece {
         let len = message.len() as u32;
         self.push(len, Content::Message(message.into()))
+    }
+
+    /// Queues whole UPDATEs, as a part of the routes.
+    pub fn push_updates(&mut self, updates: Vec<u8>) -> Piece {
+        self.runs += 1;
+        let len = updates.len() as u32;
+        self.push(len, Content::Updates(updates.into()))
     }
 
     pub fn push_routes(
@@ -94,7 +111,7 @@ impl Connection {
     pub fn copy(&self, piece: Piece, offset: u32, out: &mut [u8]) {
         let place = piece.message.wrapping_sub(self.first) as usize;
         match self.queue.get(place).map(|queued| &queued.what) {
-            Some(Content::Message(message)) => {
+            Some(Content::Message(message) | Content::Updates(message)) => {
                 out.copy_from_slice(&message[offset as usize..][..out.len()]);
             }
             Some(Content::Routes { packed, envelope, messages }) => {
@@ -109,7 +126,7 @@ impl Connection {
         self.acknowledged += octets;
         while let Some(first) = self.queue.front().filter(|it| it.len <= self.acknowledged) {
             self.acknowledged -= first.len;
-            self.runs -= usize::from(matches!(first.what, Content::Routes { .. }));
+            self.runs -= usize::from(!matches!(first.what, Content::Message(_)));
             self.queue.pop_front();
             self.first = self.first.wrapping_add(1);
         }
@@ -158,6 +175,13 @@ impl Connections {
     pub fn is_empty(&self) -> bool {
         self.free.len() == self.all.len()
     }
+
+    /// Octets of UPDATEs with attributes of their own that are not acknowledged.
+    #[cfg(test)]
+    pub fn own_updates(&self) -> u32 {
+        let queued = self.all.iter().flatten().flat_map(|of| &of.queue);
+        queued.filter(|of| matches!(of.what, Content::Updates(_))).map(|of| of.len).sum()
+    }
 }
 
 #[cfg(test)]
@@ -202,10 +226,14 @@ mod tests {
         let packed = pack(Family::Ipv4, std::iter::once(prefix), 21, PathIds::None);
         let envelope = Arc::new(Envelope::withdraw(Family::Ipv4));
         let mut len = 0;
+        let one = packed.len(&envelope, 0..1);
         while connection.has_room() {
             len += connection.push_routes(&packed, &envelope, 0..1).len;
+            if connection.has_room() {
+                len += connection.push_updates(vec![7; one as usize]).len;
+            }
         }
-        assert_eq!(len, 8 * packed.len(&envelope, 0..1));
+        assert_eq!(len, 8 * one);
         connection.acknowledge(len / 8);
         assert!(connection.has_room());
     }

@@ -3,14 +3,14 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeSet, BinaryHeap, HashMap, VecDeque},
-    fmt,
+    fmt, iter,
     net::IpAddr,
     sync::Arc,
 };
 
 use squall_bgp::{
-    EndReason, Envelope, Family, Input, Learnt, Output, Packed, PathIds, Prefix, RouteAttributes,
-    Session, State, UpdateKind, Way, pack, room,
+    EndReason, Envelope, Family, Input, Learnt, LearntChange, Negotiated, Output, Packed, PathIds,
+    PeerSettings, Prefix, RouteAttributes, Session, State, UpdateKind, Way, pack, room,
 };
 use squall_tcp::{Application, ClassId, Event, Piece, Reason, Socket, Tuple};
 use squall_units::Nanos;
@@ -21,15 +21,35 @@ use crate::connections::{Connection, Connections, Tag};
 pub(crate) const PORT: u16 = 179;
 /// Octets of routes in a piece at most, but one message at least.
 const RUN: u32 = 1 << 16;
+/// The same for routes with attributes of their own, whose UPDATEs are kept until they are
+/// acknowledged: 128 KiB of a session.
+const OWN_RUN: u32 = 1 << 14;
+
+/// Time in which a closed connection may deliver its queue, the NOTIFICATION at its end. Without a
+/// limit, a peer with a closed window would keep the connection open (RFC 9293 section 3.8.6.1).
+const LINGER: Nanos = Nanos(5 * Nanos::SECOND.0);
 
 /// Makes the prefixes of a group, each time in the same order.
 pub type Prefixes = Arc<dyn Fn() -> Box<dyn Iterator<Item = Prefix>> + Send + Sync>;
+
+/// The routes of a group by their attributes.
+pub trait RouteSets: Send + Sync {
+    /// Number of sets of attributes.
+    fn count(&self) -> usize;
+    fn attributes(&self, set: usize) -> RouteAttributes;
+    /// The prefixes that have them.
+    fn prefixes(&self, set: usize) -> Box<dyn Iterator<Item = Prefix> + '_>;
+    /// The set that has a prefix of the group.
+    fn set_of(&self, prefix: Prefix) -> usize;
+}
 
 /// Routes that are announced and withdrawn together.
 #[derive(Clone)]
 pub struct SpeakerGroup {
     pub attributes: RouteAttributes,
     pub prefixes: Prefixes,
+    /// The same routes, if they have different attributes: `attributes` are none of them then.
+    pub sets: Option<Arc<dyn RouteSets>>,
     /// Announced from the start.
     pub is_announced: bool,
     /// Numbers of the peers that get the routes; `None`: all.
@@ -46,7 +66,7 @@ impl SpeakerGroup {
 
 impl fmt::Debug for SpeakerGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { attributes, prefixes: _, is_announced, peers, path } = self;
+        let Self { attributes, prefixes: _, sets: _, is_announced, peers, path } = self;
         let mut group = f.debug_struct("SpeakerGroup");
         group.field("attributes", attributes).field("is_announced", is_announced);
         group.field("peers", peers).field("path", path);
@@ -90,14 +110,41 @@ enum Task {
         kind: UpdateKind,
         /// `None`: all routes of the group.
         some: Option<Arc<[Prefix]>>,
+        /// The set of their attributes; `None`: they are those of the group.
+        set: Option<usize>,
         /// Made when the routes before them are queued.
+        part: Option<Part>,
+    },
+    /// Announces all routes of a group with different attributes.
+    Sets {
+        group: usize,
+        family: Family,
+        /// The first set that is not begun, and the rest of the one before.
+        next: usize,
         part: Option<Part>,
     },
 }
 
 impl Task {
     fn routes(group: usize, family: Family, kind: UpdateKind, some: Option<Arc<[Prefix]>>) -> Self {
-        Self::Routes { group, family, kind, some, part: None }
+        Self::Routes { group, family, kind, some, set: None, part: None }
+    }
+
+    /// Announces all routes of a group, `of`, but those that are `withdrawn` alone.
+    fn all(
+        of: &SpeakerGroup,
+        group: usize,
+        family: Family,
+        withdrawn: &BTreeSet<Prefix>,
+    ) -> impl Iterator<Item = Self> {
+        let all = match of.sets {
+            Some(_) => Self::Sets { group, family, next: 0, part: None },
+            None => Self::routes(group, family, UpdateKind::Announce, None),
+        };
+        // All are packed together, and few are withdrawn alone: these follow.
+        let some = (!withdrawn.is_empty()).then(|| withdrawn.iter().copied().collect());
+        let rest = some.map(|some| Self::routes(group, family, UpdateKind::Withdraw, Some(some)));
+        iter::once(all).chain(rest)
     }
 }
 
@@ -135,9 +182,13 @@ pub(crate) struct Peers {
     packed: HashMap<PackedKey, Packed>,
     pub connections: Connections,
     pub todo: VecDeque<Todo>,
+    /// Connections that were closed, and when they are reset, in order.
+    closing: VecDeque<(Nanos, u32)>,
     timers: BinaryHeap<Reverse<(Nanos, u32)>>,
     pub class: ClassId,
     outputs: Vec<Output>,
+    /// Changes of learnt routes that were not taken yet.
+    changes: Vec<LearntChange>,
 }
 
 impl Peers {
@@ -150,10 +201,25 @@ impl Peers {
             packed: HashMap::new(),
             connections: Connections::default(),
             todo: VecDeque::new(),
+            closing: VecDeque::new(),
             timers: BinaryHeap::new(),
             class: ClassId::STRAY,
             outputs: Vec::new(),
+            changes: Vec::new(),
         }
+    }
+
+    /// Keeps changes of the learnt routes of all sessions until they are taken.
+    pub fn keep_changes(&mut self) {
+        self.all.iter_mut().for_each(|peer| peer.learnt.keep_changes());
+    }
+
+    pub fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    pub fn take_changes(&mut self) -> Vec<LearntChange> {
+        std::mem::take(&mut self.changes)
     }
 
     /// Adds a session between two addresses.
@@ -181,6 +247,7 @@ impl Peers {
         let Some(peer) = self.all.get_mut(number as usize) else { return };
         let mut outputs = std::mem::take(&mut self.outputs);
         peer.session.handle(now, input, &mut outputs, &mut peer.learnt);
+        peer.learnt.take_changes(&mut self.changes);
         peer.first_up = peer.first_up.or(peer.session.established_at());
         for output in outputs.drain(..) {
             self.take(number, output);
@@ -225,14 +292,8 @@ impl Peers {
         let peer = &mut self.all[number as usize];
         let is_fed = |of: &SpeakerGroup| of.is_announced && of.has(number as usize);
         let groups = self.groups.iter().enumerate().filter(|(_, group)| is_fed(group));
-        for (group, _) in groups {
-            peer.tasks.push_back(Task::routes(group, family, UpdateKind::Announce, None));
-            // All are packed together, and few are withdrawn alone: these follow.
-            if !self.withdrawn[group].is_empty() {
-                let some = self.withdrawn[group].iter().copied().collect();
-                let task = Task::routes(group, family, UpdateKind::Withdraw, Some(some));
-                peer.tasks.push_back(task);
-            }
+        for (group, of) in groups {
+            peer.tasks.extend(Task::all(of, group, family, &self.withdrawn[group]));
         }
         if !end.is_empty() {
             peer.tasks.push_back(Task::Message(end));
@@ -277,10 +338,38 @@ impl Peers {
     }
 
     pub fn next_due(&self) -> Option<Nanos> {
-        self.timers.peek().map(|Reverse((due, _))| *due)
+        let timer = self.timers.peek().map(|Reverse((due, _))| *due);
+        let end = self.closing.front().map(|(due, _)| *due);
+        timer.into_iter().chain(end).min()
+    }
+
+    /// A connection was closed at `now`: it has some time to end.
+    pub fn close(&mut self, now: Nanos, connection: u32) {
+        let Some(of) = self.connections.get_mut(connection) else { return };
+        if of.reset_due.is_none() {
+            of.reset_due = Some(now + LINGER);
+            self.closing.push_back((now + LINGER, connection));
+        }
+    }
+
+    /// Resets the closed connections whose time is over.
+    fn end_closing(&mut self, now: Nanos) {
+        while let Some((due, connection)) = self.closing.front().copied() {
+            // Numbers are used again: another connection has no such time, or another one.
+            let of = self.connections.get(connection);
+            let is_open = of.is_some_and(|of| of.reset_due == Some(due));
+            if is_open && due > now {
+                break;
+            }
+            self.closing.pop_front();
+            if is_open {
+                self.todo.push_back(Todo::Abort(connection));
+            }
+        }
     }
 
     pub fn advance(&mut self, now: Nanos) {
+        self.end_closing(now);
         while let Some(Reverse((due, number))) = self.timers.peek().copied()
             && due <= now
         {
@@ -335,14 +424,34 @@ impl Peers {
         if some.as_ref().is_some_and(|some| some.is_empty()) {
             return;
         }
-        let has = |number: usize| self.groups.get(group).is_some_and(|of| of.has(number));
+        let Some(of) = self.groups.get(group) else { return };
+        let by_set = match (kind, &of.sets, &some) {
+            (UpdateKind::Announce, Some(sets), Some(some)) => by_set(&**sets, some),
+            _ => None,
+        };
+        let has = |number: usize| of.has(number);
         for (number, peer) in self.all.iter_mut().enumerate().filter(|(number, _)| has(*number)) {
             let Some((_, agreed)) = peer.session.established() else { continue };
             // Routes that are deferred follow with all others.
             let is_fed =
                 |it: &Family| agreed.families[it.index()] && !peer.session.is_deferred(*it);
             for family in Family::ALL.into_iter().filter(is_fed) {
-                peer.tasks.push_back(Task::routes(group, family, kind, some.clone()));
+                if kind == UpdateKind::Withdraw || of.sets.is_none() {
+                    peer.tasks.push_back(Task::routes(group, family, kind, some.clone()));
+                    continue;
+                }
+                let Some(parts) = &by_set else {
+                    peer.tasks.extend(Task::all(of, group, family, &self.withdrawn[group]));
+                    continue;
+                };
+                peer.tasks.extend(parts.iter().map(|(set, some)| Task::Routes {
+                    group,
+                    family,
+                    kind,
+                    some: Some(some.clone()),
+                    set: Some(*set),
+                    part: None,
+                }));
             }
             self.todo.push_back(Todo::Pump(number as u32));
         }
@@ -411,10 +520,58 @@ impl Peers {
                     peer.session.count_updates(messages.len() as u64);
                     of.push_routes(&part.packed, &part.envelope, messages)
                 }
-                Some(Task::Routes { group, family, kind, some, part: part @ None }) => {
+                Some(Task::Sets { group, family, next, part }) => {
+                    let negotiated = peer.session.established().map(|(_, agreed)| *agreed);
+                    let sets = self.groups.get(*group);
+                    let sets = sets.and_then(|of| Some((of.path, of.sets.as_deref()?)));
+                    let Some((agreed, (path, sets))) = negotiated.zip(sets) else {
+                        peer.tasks.pop_front();
+                        continue;
+                    };
+                    let own = *peer.session.settings();
+                    let key = (*group, path, *family);
+                    let (mut updates, mut count) = (Vec::new(), 0);
+                    while (updates.len() as u32) < OWN_RUN {
+                        let Some(current) = part else {
+                            if *next >= sets.count() {
+                                break;
+                            }
+                            *part = part_of(sets, *next, key, &agreed, &own);
+                            *next += 1;
+                            continue;
+                        };
+                        let Part { packed, envelope, next: first } = current;
+                        let left = OWN_RUN - updates.len() as u32;
+                        let messages = packed.run(envelope, *first, left);
+                        if messages.is_empty() {
+                            *part = None;
+                            continue;
+                        }
+                        let (from, len) = (updates.len(), packed.len(envelope, messages.clone()));
+                        // The next one does not fit. Alone, a long one may have more.
+                        if from > 0 && len > left {
+                            break;
+                        }
+                        *first = messages.end;
+                        count += messages.len() as u64;
+                        peer.announced += u64::from(packed.routes(messages.clone()));
+                        updates.resize(from + len as usize, 0);
+                        packed.copy(envelope, messages, 0, &mut updates[from..]);
+                    }
+                    if updates.is_empty() {
+                        peer.tasks.pop_front();
+                        continue;
+                    }
+                    peer.session.count_updates(count);
+                    of.push_updates(updates)
+                }
+                Some(Task::Routes { group, family, kind, some, set, part: part @ None }) => {
                     let made = peer.session.established().and_then(|(_, agreed)| {
                         let own = peer.session.settings();
-                        let attributes = &self.groups.get(*group)?.attributes;
+                        let of = self.groups.get(*group)?;
+                        let of_set = set.zip(of.sets.as_ref());
+                        let of_set = of_set.map(|(set, sets)| sets.attributes(set));
+                        let attributes = of_set.as_ref().unwrap_or(&of.attributes);
                         let envelope = match kind {
                             UpdateKind::Announce => {
                                 Envelope::announce(*family, attributes, agreed, own)?
@@ -498,6 +655,41 @@ impl Peers {
     }
 }
 
+/// The routes of a set that a session announces; `None`: none of the family. `group`: its number,
+/// the identifier of its paths, and the family.
+fn part_of(
+    sets: &dyn RouteSets,
+    set: usize,
+    (group, path, family): (usize, Option<u32>, Family),
+    agreed: &Negotiated,
+    own: &PeerSettings,
+) -> Option<Part> {
+    // Before the attributes are made: half of the sets may be of the other family.
+    if !sets.prefixes(set).any(|prefix| prefix.family() == family) {
+        return None;
+    }
+    let envelope = Envelope::announce(family, &sets.attributes(set), agreed, own)?;
+    let room = room(family, agreed.most, envelope.overhead())?;
+    let key = (group, family, room, agreed.add_path_send[family.index()]);
+    let packed = pack_routes(key, path, sets.prefixes(set));
+    Some(Part { packed, envelope: Arc::new(envelope), next: 0 })
+}
+
+/// Some prefixes by their sets; `None`: there are over 1,000 sets, and each session would have a
+/// task for each, so that all routes are better announced again.
+fn by_set(sets: &dyn RouteSets, some: &[Prefix]) -> Option<Vec<(usize, Arc<[Prefix]>)>> {
+    const MOST: usize = 1_000;
+    let mut all: Vec<_> = some.iter().map(|prefix| (sets.set_of(*prefix), *prefix)).collect();
+    all.sort_by_key(|(set, _)| *set);
+    let parts = || all.chunk_by(|(one, _), (next, _)| one == next);
+    (parts().count() <= MOST).then(|| {
+        let part = |part: &[(usize, Prefix)]| {
+            (part[0].0, part.iter().map(|(_, prefix)| *prefix).collect())
+        };
+        parts().map(part).collect()
+    })
+}
+
 /// Packs routes of a group. Groups may announce the same prefix: each is another path.
 fn pack_routes(
     (group, family, room, has_paths): PackedKey,
@@ -526,11 +718,13 @@ impl Application for Peers {
             Event::PeerClosed => {
                 self.ended(now, connection, EndReason::Closed);
                 socket.close();
+                self.close(now, connection);
             }
             Event::Timer => {}
             Event::Gone(reason) => {
                 self.ended(now, connection, end_reason(reason));
                 self.connections.remove(connection);
+                self.end_closing(now);
             }
         }
     }

@@ -3,8 +3,8 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use squall_bgp::{
-    EndReason, Input, Learnt, LearntLimit, Notification, PeerSettings, Prefix, Session, State,
-    UpdateKind, Way, cease,
+    EndReason, Input, Learnt, LearntChange, LearntLimit, Notification, PeerSettings, Prefix,
+    Session, State, UpdateKind, Way, cease,
 };
 use squall_host::{Answer, FrameQueue};
 use squall_tcp::{ClassId, FlowKind, Settings, Stack, Tunables, Tuple};
@@ -241,6 +241,22 @@ impl Speaker {
         &self.stack.app().all
     }
 
+    /// Keeps changes of the learnt routes from now on, until they are taken.
+    pub fn keep_changes(&mut self) {
+        self.stack.app_mut().keep_changes();
+    }
+
+    /// Whether there are changes that were not taken.
+    pub fn has_changes(&self) -> bool {
+        self.stack.app().has_changes()
+    }
+
+    /// Changes of the learnt routes of all sessions, in their order. A prefix may be learnt from
+    /// several sessions, and by several paths.
+    pub fn take_changes(&mut self) -> Vec<LearntChange> {
+        self.stack.app_mut().take_changes()
+    }
+
     /// Counters of TCP of all sessions.
     pub fn tcp(&self) -> &squall_tcp::Counters {
         self.stack.counters(self.class())
@@ -275,7 +291,10 @@ impl Speaker {
                         }
                     });
                 }
-                Todo::Close(connection) => self.with(now, connection, |_, socket| socket.close()),
+                Todo::Close(connection) => self.with(now, connection, |peers, socket| {
+                    socket.close();
+                    peers.close(now, connection);
+                }),
                 Todo::Abort(connection) => self.with(now, connection, |_, socket| socket.abort()),
                 Todo::Pump(peer) => {
                     if let Some(connection) = self.stack.app().established(peer) {

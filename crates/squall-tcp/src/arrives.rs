@@ -11,7 +11,10 @@ use crate::{
     congestion::initial_window,
     core::{Found, MAX_UNACKED, lag_ticks, rto},
     flow::{Bits, Duration, Flow, NO_EXTRA, State},
-    packet::{Ip, Key, Options, PLAIN4, Reject, STAMPED4, Segment, TcpHeader, sack_blocks},
+    packet::{
+        Ip, Key, Options, Reject, STAMPED, SYN_HEADER, Segment, TCP_HEADER, TcpHeader, ip_len,
+        sack_blocks,
+    },
     seq::{distance, le, lt, max},
     stack::{FlowHint, Stack},
     wheel::{tick, ticks},
@@ -30,30 +33,72 @@ const DONE: ControlFlow<()> = ControlFlow::Break(());
 const CONTINUE: ControlFlow<()> = ControlFlow::Continue(());
 
 impl<A: Application> Stack<A> {
-    /// Fast path, for most packets: IPv4 and TCP with timestamps or no options, in a flow that
-    /// expects the segment. Returns whether it processed the packet; if not, nothing has changed
-    /// and the slow path has to process it.
+    /// Fast path, for most packets: TCP with timestamps or no options, in a flow that expects the
+    /// segment. Returns whether it processed the packet; if not, nothing has changed and the slow
+    /// path has to process it.
     #[inline(always)]
-    pub(crate) fn receive_fast(
+    pub(crate) fn receive_fast<const V6: bool>(
         &mut self,
         now: Nanos,
         packet: &[u8],
         verify: bool,
         near: &mut FlowHint,
     ) -> bool {
-        let Some((addresses, ports, segment)) = Segment::read_fast(packet, verify) else {
-            return false;
+        let Some((key, segment)) = Segment::read_fast::<V6>(packet, verify) else {
+            return self.receive_syn::<V6>(now, packet, verify, near);
         };
-        let Some(flow) = self.core.find4(near, addresses, ports) else { return false };
+        let Some(flow) = self.core.find_near(near, &key) else { return false };
         let class = usize::from(self.core.flows[flow].class);
         if self.receive_next(now, flow, &segment).is_none() {
             return false;
         }
-        let counters = &mut self.core.classes[class].counters;
-        counters.segments_in += 1;
-        let options = if segment.timestamps.is_some() { STAMPED4 } else { PLAIN4 };
-        counters.octets_in += (options + segment.payload.len()) as u64;
+        let header = if segment.timestamps.is_some() { STAMPED } else { TCP_HEADER };
+        let octets = ip_len(key.addresses) + header + segment.payload.len();
+        count_in(&mut self.core.classes[class].counters, octets);
         self.settle(now, flow);
+        true
+    }
+
+    /// [`Stack::receive_fast`] for IPv6. Not inlined, so that the code of IPv4 stays compact.
+    #[inline(never)]
+    pub(crate) fn receive_fast6(
+        &mut self,
+        now: Nanos,
+        packet: &[u8],
+        verify: bool,
+        near: &mut FlowHint,
+    ) -> bool {
+        self.receive_fast::<true>(now, packet, verify, near)
+    }
+
+    /// As [`Stack::receive_fast`], for most SYNs that open a flow and for most SYN-ACKs.
+    #[inline(never)]
+    fn receive_syn<const V6: bool>(
+        &mut self,
+        now: Nanos,
+        packet: &[u8],
+        verify: bool,
+        near: &mut FlowHint,
+    ) -> bool {
+        let Some((key, segment)) = Segment::read_syn::<V6>(packet, verify) else { return false };
+        let octets = ip_len(key.addresses) + SYN_HEADER;
+        if let Some(flow) = self.core.find_near(near, &key) {
+            let (f, class) = self.core.parts(flow);
+            if f.tcp_state() != State::SynSent {
+                return false;
+            }
+            count_in(&mut class.counters, octets);
+            let _ = self.arrives_syn_sent(now, flow, &segment);
+            self.settle(now, flow);
+            return true;
+        }
+        let hash = near.hash.unwrap_or_else(|| self.core.hash(&key));
+        debug_assert_eq!(hash, self.core.hash(&key), "a hint belongs to one packet");
+        // A tuple in TIME-WAIT decides first whether the SYN is newer.
+        if self.core.find_wait(hash, &key).is_some() {
+            return false;
+        }
+        self.listen(now, &key, hash, octets, &segment);
         true
     }
 
@@ -93,13 +138,13 @@ impl<A: Application> Stack<A> {
                 let _ = self.segment_arrives(now, flow, &segment);
                 self.settle(now, flow);
             }
-            None => self.listen(now, &key, hash, ip, &segment),
+            None => self.listen(now, &key, hash, ip.octets(), &segment),
         }
         Ok(())
     }
 
     pub(crate) fn count_in(&mut self, flow: u32, ip: &Ip<'_>) {
-        count_in(self.core.counters(flow), ip);
+        count_in(self.core.counters(flow), ip.octets());
     }
 
     /// Handles a segment for a flow in TIME-WAIT. `None`: the segment opens a new flow, and the old
@@ -115,7 +160,7 @@ impl<A: Application> Stack<A> {
         let stamps = u32::from(wait.bits.0) & Bits::TIMESTAMPS != 0;
         let reused = is_new((stamps, wait.ts_recent, wait.rcv_nxt), segment);
         let counters = &mut self.core.classes[usize::from(wait.class)].counters;
-        count_in(counters, ip);
+        count_in(counters, ip.octets());
         if reused {
             counters.time_wait_reused += 1;
             self.core.end_wait(place);
@@ -140,9 +185,10 @@ impl<A: Application> Stack<A> {
         self.core.enqueue(flow);
     }
 
-    // Handles a segment that belongs to no flow: CLOSED and LISTEN (RFC 9293 §3.10.7.1, §3.10.7.2).
+    /// Handles a segment that belongs to no flow, in an IP packet of `octets`: CLOSED and LISTEN
+    /// (RFC 9293 §3.10.7.1, §3.10.7.2).
     #[inline(never)]
-    fn listen(&mut self, now: Nanos, key: &Key, hash: u32, ip: &Ip<'_>, segment: &Segment<'_>) {
+    fn listen(&mut self, now: Nanos, key: &Key, hash: u32, octets: usize, segment: &Segment<'_>) {
         // First, a RST: never answered, because two closed ends would reset each other forever.
         if segment.has(RST) {
             self.core.strays.unknown_flow += 1;
@@ -178,8 +224,9 @@ impl<A: Application> Stack<A> {
             self.core.strays.accept_full += 1;
             return;
         };
-        self.core.counters(flow).accepts += 1;
-        self.count_in(flow, ip);
+        let counters = self.core.counters(flow);
+        counters.accepts += 1;
+        count_in(counters, octets);
         self.open(now, flow, key);
         self.core.flows[flow].bits.set(Bits::PASSIVE);
         self.take_syn(flow, segment, segment.flags & (ECE | CWR) == ECE | CWR);
@@ -1041,9 +1088,8 @@ impl<A: Application> Stack<A> {
             ack,
             flags: ACK,
             window,
-            options: &options,
         };
-        if !self.core.answer_with(class, &key, &header) {
+        if !self.core.answer_with(class, &key, &header, &options) {
             self.ack_now(flow);
             return;
         }
@@ -1103,9 +1149,10 @@ fn is_new((stamps, ts_recent, rcv_nxt): (bool, u32, u32), segment: &Segment<'_>)
     is_syn && newer
 }
 
-fn count_in(counters: &mut Counters, ip: &Ip<'_>) {
+#[inline]
+fn count_in(counters: &mut Counters, octets: usize) {
     counters.segments_in += 1;
-    counters.octets_in += (ip.payload.len() + crate::packet::ip_len(ip.addresses)) as u64;
+    counters.octets_in += octets as u64;
 }
 
 /// Adds a round-trip time sample in microseconds.

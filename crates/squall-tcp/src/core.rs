@@ -214,7 +214,7 @@ impl<S: Copy + Default> Core<S> {
     }
 
     /// A flow and its class, both mutable.
-    #[inline]
+    #[inline(always)]
     pub fn parts(&mut self, flow: u32) -> (&mut Flow<S>, &mut Class) {
         let f = &mut self.flows.0[flow as usize];
         let class = &mut self.classes[usize::from(f.class)];
@@ -263,29 +263,17 @@ impl<S: Copy + Default> Core<S> {
         hash_with(self.settings.key, key)
     }
 
-    /// The hash of an IPv4 TCP flow; the local address and port are in the upper halves.
-    #[inline]
-    pub fn hash4(&self, addresses: u64, ports: u32) -> u32 {
-        hash4(self.settings.key, addresses, ports, false)
-    }
-
-    /// Finds an IPv4 TCP flow. If that takes its hash, `near` gets it.
-    #[inline]
-    pub fn find4(&self, near: &mut FlowHint, addresses: u64, ports: u32) -> Option<u32> {
-        let is_it = |f: &Flow<S>| {
-            u64::from(f.local) << 32 | u64::from(f.remote) == addresses
-                && u32::from(f.local_port) << 16 | u32::from(f.remote_port) == ports
-                && !f.bits.has(Bits::V6)
-                && !f.bits.is_udp()
-        };
+    /// Finds the TCP flow of a packet. If that takes its hash, `near` gets it.
+    #[inline(always)]
+    pub fn find_near(&self, near: &mut FlowHint, key: &Key) -> Option<u32> {
         let flow = near.flow.wrapping_sub(1);
         // A released record has no state, so a stale `near` cannot match.
         match self.flows.0.get(flow as usize) {
-            Some(f) if f.bits != Bits::default() && is_it(f) => Some(flow),
+            Some(f) if f.bits != Bits::default() && self.is(flow, key) => Some(flow),
             _ => {
-                let hash = near.hash.unwrap_or_else(|| self.hash4(addresses, ports));
+                let hash = near.hash.unwrap_or_else(|| self.hash(key));
                 near.hash = Some(hash);
-                self.table.find(hash, |flow| is_it(&self.flows[flow]))
+                self.table.find(hash, |flow| self.is(flow, key))
             }
         }
     }
@@ -294,10 +282,18 @@ impl<S: Copy + Default> Core<S> {
     pub fn find(&self, hash: u32, key: &Key) -> Option<Found> {
         match self.table.find(hash, |flow| self.is(flow, key)) {
             Some(flow) => Some(Found::Flow(flow)),
-            // As at servers whose clients close first: a look-up would only load a slot.
-            None if self.wait_table.is_empty() => None,
-            None => self.wait_table.find(hash, |place| self.is_wait(place, key)).map(Found::Wait),
+            None => self.find_wait(hash, key).map(Found::Wait),
         }
+    }
+
+    /// The position in [`Core::waits`] of a flow in TIME-WAIT without a record.
+    #[inline]
+    pub fn find_wait(&self, hash: u32, key: &Key) -> Option<u32> {
+        // As at servers whose clients close first: a look-up would only load a slot.
+        if self.wait_table.is_empty() {
+            return None;
+        }
+        self.wait_table.find(hash, |place| self.is_wait(place, key))
     }
 
     /// Prefetches the slots of a hash: its flow number + 1, or 0 without a flow.
@@ -775,18 +771,23 @@ impl<S: Copy + Default> Core<S> {
             ack: ack.unwrap_or(0),
             flags: flags | if ack.is_some() { ACK } else { 0 },
             window: 0,
-            options: &OptionWords::default(),
         };
-        self.answer_with(class, key, &header);
+        self.answer_with(class, key, &header, &OptionWords::default());
     }
 
     /// Queues a segment without payload. Returns whether there was room.
-    pub fn answer_with(&mut self, class: ClassId, key: &Key, header: &TcpHeader<'_>) -> bool {
+    pub fn answer_with(
+        &mut self,
+        class: ClassId,
+        key: &Key,
+        header: &TcpHeader,
+        options: &OptionWords,
+    ) -> bool {
         let (tos, ttl) = self.ip_fields(class);
         let ip = ip_len(key.addresses);
         let mut octets = [0; 104];
-        let packet = &mut octets[..ip + TCP_HEADER + header.options.octets()];
-        write_tcp(&mut packet[ip..], key.addresses, header, false);
+        let packet = &mut octets[..ip + TCP_HEADER + options.octets()];
+        write_tcp(&mut packet[ip..], key.addresses, header, options, false);
         self.ip_id = self.ip_id.wrapping_add(1);
         write_ip(packet, key.addresses, TCP, tos, ttl, self.ip_id);
         let len = packet.len();
@@ -902,7 +903,12 @@ impl Wait {
 
 /// For IPv6, `remote` is the index into the address table.
 #[inline]
-fn addresses(v6: bool, local: u32, remote: u32, addresses6: &[(u128, u128)]) -> Addresses {
+pub(crate) fn addresses(
+    v6: bool,
+    local: u32,
+    remote: u32,
+    addresses6: &[(u128, u128)],
+) -> Addresses {
     if v6 {
         let (local, remote) = addresses6[remote as usize];
         Addresses::V6 { local, remote }
@@ -962,7 +968,7 @@ pub(crate) fn lag_ticks(lag: Nanos, wait: u32) -> u32 {
 }
 
 /// Retransmission time-out, ticks (RFC 6298 §2), with backoff.
-#[inline]
+#[inline(always)]
 pub(crate) fn rto<S>(f: &Flow<S>, class: &Class) -> u32 {
     let srtt = f.srtt.micros();
     let base = if srtt > 0 {

@@ -176,12 +176,6 @@ impl Bits {
         self.0 >> Self::STATE_AT & 15 == State::Udp as u32
     }
 
-    /// Whether the flow is in `state` and has none of `flags`.
-    #[inline]
-    pub fn is_plain(self, state: State, flags: u32) -> bool {
-        self.0 & (15 << Self::STATE_AT | flags) == (state as u32) << Self::STATE_AT
-    }
-
     /// Whether an acknowledgment is owed and no pending segment will carry it.
     #[inline]
     pub fn delays_ack(self) -> bool {

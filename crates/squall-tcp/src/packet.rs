@@ -57,6 +57,22 @@ impl Addresses {
         }
     }
 
+    /// The addresses of a received packet with this header.
+    #[inline(always)]
+    pub fn from4(header: &[u8; IPV4]) -> Self {
+        Self::V4 { local: be32(header, 16), remote: be32(header, 12) }
+    }
+
+    /// The addresses of a received packet with this header.
+    #[inline(always)]
+    pub fn from6(header: &[u8; IPV6]) -> Self {
+        let address = |at: usize| {
+            let octets = header[at..at + 16].first_chunk().expect("16 octets");
+            u128::from_be_bytes(*octets)
+        };
+        Self::V6 { local: address(24), remote: address(8) }
+    }
+
     #[inline]
     pub fn local(self) -> IpAddr {
         match self {
@@ -108,6 +124,13 @@ impl Key {
             remote_port: tuple.remote_port,
             udp: tuple.kind == FlowKind::Udp,
         })
+    }
+
+    /// The key of a TCP flow, with the ports as in a received segment.
+    #[inline(always)]
+    fn of_ports(addresses: Addresses, ports: u32) -> Self {
+        let (remote_port, local_port) = ((ports >> 16) as u16, ports as u16);
+        Self { addresses, local_port, remote_port, udp: false }
     }
 
     #[inline]
@@ -163,9 +186,8 @@ impl<'a> Ip<'a> {
         if be16(header, 6) & 0x3fff != 0 {
             return Err(Reject::Fragment);
         }
-        let addresses = Addresses::V4 { local: be32(header, 16), remote: be32(header, 12) };
         Ok(Self {
-            addresses,
+            addresses: Addresses::from4(header),
             protocol: header[9],
             tos: header[1],
             payload: &packet[header_len..len],
@@ -178,8 +200,6 @@ impl<'a> Ip<'a> {
         if end > packet.len() {
             return Err(Reject::Malformed);
         }
-        let address =
-            |at: usize| u128::from_be_bytes(header[at..at + 16].try_into().expect("16 octets"));
         let (mut protocol, mut at) = (header[6], IPV6);
         // Hop-by-hop 0, routing 43, destination options 60 (RFC 8200 §4); 44 is a fragment header.
         while matches!(protocol, 0 | 43 | 60 | 44) {
@@ -194,11 +214,17 @@ impl<'a> Ip<'a> {
             }
         }
         Ok(Self {
-            addresses: Addresses::V6 { local: address(24), remote: address(8) },
+            addresses: Addresses::from6(header),
             protocol,
             tos: header[0] << 4 | header[1] >> 4,
             payload: &packet[at..end],
         })
+    }
+
+    /// Length of the packet without IP options or extension headers, octets.
+    #[inline]
+    pub fn octets(&self) -> usize {
+        ip_len(self.addresses) + self.payload.len()
     }
 
     /// Whether the TCP, UDP or ICMPv6 checksum is correct.
@@ -209,21 +235,61 @@ impl<'a> Ip<'a> {
     }
 }
 
-/// Addresses and ports of an IPv4 TCP packet without IP options, the local ones in the upper
-/// halves.
-#[inline]
-pub(crate) fn addresses4(packet: &[u8]) -> Option<(u64, u32)> {
-    let head = packet.first_chunk::<24>()?;
-    let (remote, local) = (be32(head, 12), be32(head, 16));
-    (head[0] == 0x45 && head[9] == TCP)
-        .then(|| (u64::from(local) << 32 | u64::from(remote), be32(head, 20).rotate_left(16)))
+/// Identifies the flow of a TCP packet without IP options or extension headers. Reads nothing
+/// else of the packet.
+#[inline(always)]
+pub(crate) fn usual_key<const V6: bool>(packet: &[u8]) -> Option<Key> {
+    if V6 {
+        let head = packet.first_chunk::<{ IPV6 + 4 }>()?;
+        if head[0] >> 4 != 6 || head[6] != TCP {
+            return None;
+        }
+        return Some(Key::of_ports(Addresses::from6(head.first_chunk()?), be32(head, IPV6)));
+    }
+    let head = packet.first_chunk::<{ IPV4 + 4 }>()?;
+    if head[0] != 0x45 || head[9] != TCP {
+        return None;
+    }
+    Some(Key::of_ports(Addresses::from4(head.first_chunk()?), be32(head, IPV4)))
+}
+
+/// A TCP packet without IP options or extension headers: its addresses, type of service or traffic
+/// class, and its segment. `None` for anything else, damaged headers included.
+#[inline(always)]
+fn usual<const V6: bool>(packet: &[u8], verify: bool) -> Option<(Addresses, u8, &[u8])> {
+    if V6 {
+        let head = packet.first_chunk::<IPV6>()?;
+        let first = be32(head, 0);
+        if first >> 28 != 6 || head[6] != TCP {
+            return None;
+        }
+        let segment = packet.get(IPV6..IPV6 + usize::from(be16(head, 4)))?;
+        return Some((Addresses::from6(head), (first >> 20) as u8, segment));
+    }
+    let head = packet.first_chunk::<IPV4>()?;
+    // Version, header length, type of service and total length, in one load.
+    let first = be32(head, 0);
+    if first >> 24 != 0x45 || be16(head, 6) & 0x3fff != 0 || head[9] != TCP {
+        return None;
+    }
+    let segment = packet.get(IPV4..(first & 0xffff) as usize)?;
+    if verify && checksum::fold(header_sum(head)) != 0xffff {
+        return None;
+    }
+    Some((Addresses::from4(head), (first >> 16) as u8, segment))
 }
 
 /// Sum of the ten 16-bit words of an IPv4 header without options. The ones' complement sum allows
 /// wider words (RFC 1071 §2), so five additions are enough.
 #[inline]
 fn header_sum(header: &[u8; IPV4]) -> u64 {
-    (0..5).map(|i| u64::from(be32(header, 4 * i))).sum()
+    words(header)
+}
+
+/// Sum of the octets as words of 32 bits; their number is a multiple of four.
+#[inline(always)]
+fn words<const N: usize>(octets: &[u8; N]) -> u64 {
+    (0..N / 4).map(|i| u64::from(be32(octets, 4 * i))).sum()
 }
 
 /// Two NOPs, then kind and length of the timestamps option: the layout that RFC 7323, appendix A,
@@ -240,7 +306,7 @@ pub(crate) struct Options {
     pub timestamps: Option<(u32, u32)>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment<'a> {
     pub seq: u32,
     pub ack: u32,
@@ -256,64 +322,82 @@ pub(crate) struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
-    /// Parses an IPv4 TCP packet without IP options, with aligned timestamps or no TCP options, and
-    /// neither SYN nor RST. Returns the addresses and the ports (local in the upper half) and the
-    /// segment; `None` for anything else, damaged packets included, so that the slow path counts
-    /// the reason.
+    /// Parses a TCP packet without IP options or extension headers, with aligned timestamps or no
+    /// TCP options, and neither SYN nor RST. `None` for anything else, damaged packets included, so
+    /// that the slow path counts the reason.
     #[inline(always)]
-    pub fn read_fast(packet: &'a [u8], verify: bool) -> Option<(u64, u32, Self)> {
-        let head = packet.first_chunk::<PLAIN4>()?;
-        // Version, header length, type of service and total length, in one load.
-        let first = be32(head, 0);
-        let flags = head[33];
-        let is_usual = first >> 24 == 0x45
-            && be16(head, 6) & 0x3fff == 0
-            && head[9] == TCP
-            && flags & (SYN | RST | ACK) == ACK;
-        let len = (first & 0xffff) as usize;
-        if !is_usual || len > packet.len() {
+    pub fn read_fast<const V6: bool>(packet: &'a [u8], verify: bool) -> Option<(Key, Self)> {
+        let (addresses, tos, octets) = usual::<V6>(packet, verify)?;
+        let head = octets.first_chunk::<TCP_HEADER>()?;
+        if head[13] & (SYN | RST | ACK) != ACK {
             return None;
         }
-        let packet = &packet[..len];
-        let (timestamps, payload) = match head[32] >> 4 {
-            5 => (None, packet.get(PLAIN4..)?),
+        let (timestamps, payload) = match head[12] >> 4 {
+            5 => (None, &octets[TCP_HEADER..]),
             8 => {
-                let (head, payload) = packet.split_first_chunk::<STAMPED4>()?;
-                if be32(head, 40) != ALIGNED_STAMPS {
+                let (head, payload) = octets.split_first_chunk::<STAMPED>()?;
+                if be32(head, 20) != ALIGNED_STAMPS {
                     return None;
                 }
-                (Some((be32(head, 44), be32(head, 48))), payload)
+                (Some((be32(head, 24), be32(head, 28))), payload)
             }
             _ => return None,
         };
-        let (remote, local) = (be32(head, 12), be32(head, 16));
         if verify {
-            let all = |from: usize, to: usize| {
-                (from..to).map(|i| u64::from(be32(head, 4 * i))).sum::<u64>()
-            };
-            let mut sum = all(3, 10) + u64::from(TCP) + (len - IPV4) as u64;
+            let mut sum = addresses.sum() + u64::from(TCP) + octets.len() as u64 + words(head);
             if let Some((value, echo)) = timestamps {
                 sum += u64::from(ALIGNED_STAMPS) + u64::from(value) + u64::from(echo);
             }
             if !payload.is_empty() {
                 sum += checksum::sum(payload);
             }
-            if checksum::fold(all(0, 5)) != 0xffff || checksum::fold(sum) != 0xffff {
+            if checksum::fold(sum) != 0xffff {
                 return None;
             }
         }
-        let segment = Self {
-            seq: be32(head, 24),
-            ack: be32(head, 28),
-            flags,
-            window: be16(head, 34),
+        let key = Key::of_ports(addresses, be32(head, 0));
+        Some((key, Self::of(head, tos, timestamps, &[], payload)))
+    }
+
+    /// As [`Segment::read_fast`], for a SYN or SYN-ACK that has 20 octets of options, as those of
+    /// Linux and of Squall, and no data.
+    #[inline(always)]
+    pub fn read_syn<const V6: bool>(packet: &'a [u8], verify: bool) -> Option<(Key, Self)> {
+        let (addresses, tos, octets) = usual::<V6>(packet, verify)?;
+        let segment: &[u8; SYN_HEADER] = octets.as_array()?;
+        let (head, options) = segment.split_first_chunk::<TCP_HEADER>()?;
+        if usize::from(head[12] >> 4) * 4 != SYN_HEADER || head[13] & (SYN | RST | FIN) != SYN {
+            return None;
+        }
+        if verify {
+            let pseudo = addresses.sum() + u64::from(TCP) + SYN_HEADER as u64;
+            if checksum::fold(pseudo + words(segment)) != 0xffff {
+                return None;
+            }
+        }
+        let key = Key::of_ports(addresses, be32(head, 0));
+        let timestamps = Options::read(options).timestamps;
+        Some((key, Self::of(head, tos, timestamps, options, &[])))
+    }
+
+    #[inline(always)]
+    fn of(
+        head: &[u8; TCP_HEADER],
+        tos: u8,
+        timestamps: Option<(u32, u32)>,
+        options: &'a [u8],
+        payload: &'a [u8],
+    ) -> Self {
+        Self {
+            seq: be32(head, 4),
+            ack: be32(head, 8),
+            flags: head[13],
+            window: be16(head, 14),
             timestamps,
-            options: &[],
+            options,
             payload,
-            marked: first >> 16 & u32::from(CE) == u32::from(CE),
-        };
-        let ports = be32(head, 20);
-        Some((u64::from(local) << 32 | u64::from(remote), ports.rotate_left(16), segment))
+            marked: tos & 3 == CE,
+        }
     }
 
     /// Ports (source, destination) and the segment.
@@ -336,16 +420,7 @@ impl<'a> Segment<'a> {
         } else if !options.is_empty() {
             timestamps = Options::read(options).timestamps;
         }
-        let segment = Self {
-            seq: be32(header, 4),
-            ack: be32(header, 8),
-            flags: header[13],
-            window: be16(header, 14),
-            timestamps,
-            options,
-            payload,
-            marked: ip.tos & 3 == CE,
-        };
+        let segment = Self::of(header, ip.tos, timestamps, options, payload);
         Ok((be16(header, 0), be16(header, 2), segment))
     }
 
@@ -454,7 +529,7 @@ pub(crate) fn ip_len(addresses: Addresses) -> usize {
 
 /// Writes the IP header of `packet`, from the local to the remote address. A packet has at most
 /// 65,535 octets.
-#[inline]
+#[inline(always)]
 pub(crate) fn write_ip(
     packet: &mut [u8],
     addresses: Addresses,
@@ -517,6 +592,12 @@ impl OptionWords {
         Self { words: [ALIGNED_STAMPS, value, echo, 0, 0, 0, 0, 0, 0, 0], len: 3 }
     }
 
+    /// The options of a SYN that has all of them.
+    #[inline]
+    pub fn all(&self) -> Option<[u32; (SYN_HEADER - TCP_HEADER) / 4]> {
+        self.words.first_chunk().filter(|all| self.len == all.len()).copied()
+    }
+
     /// Length, octets.
     #[inline]
     pub fn octets(&self) -> usize {
@@ -524,15 +605,27 @@ impl OptionWords {
     }
 }
 
-/// The fields of a TCP header that vary.
-pub(crate) struct TcpHeader<'a> {
+/// The fields of a TCP header that vary, apart from options.
+pub(crate) struct TcpHeader {
     pub local_port: u16,
     pub remote_port: u16,
     pub seq: u32,
     pub ack: u32,
     pub flags: u8,
     pub window: u16,
-    pub options: &'a OptionWords,
+}
+
+impl TcpHeader {
+    /// The words of a header of `len` octets up to the checksum.
+    #[inline(always)]
+    fn words(&self, len: usize) -> [u32; 4] {
+        [
+            u32::from(self.local_port) << 16 | u32::from(self.remote_port),
+            self.seq,
+            self.ack,
+            (len as u32 / 4) << 28 | u32::from(self.flags) << 16 | u32::from(self.window),
+        ]
+    }
 }
 
 /// Writes the header of `segment`, whose payload is already present, and its checksum. With
@@ -542,19 +635,15 @@ pub(crate) struct TcpHeader<'a> {
 pub(crate) fn write_tcp(
     segment: &mut [u8],
     addresses: Addresses,
-    header: &TcpHeader<'_>,
+    header: &TcpHeader,
+    options: &OptionWords,
     partial: bool,
 ) {
     let len = segment.len();
-    let offset = TCP_HEADER + header.options.octets();
+    let offset = TCP_HEADER + options.octets();
     let (head, payload) = segment.split_at_mut(offset);
-    let words = [
-        u32::from(header.local_port) << 16 | u32::from(header.remote_port),
-        header.seq,
-        header.ack,
-        (offset as u32 / 4) << 28 | u32::from(header.flags) << 16 | u32::from(header.window),
-    ];
-    let (fixed, options) = head.split_first_chunk_mut::<TCP_HEADER>().expect("room for its header");
+    let words = header.words(offset);
+    let (fixed, places) = head.split_first_chunk_mut::<TCP_HEADER>().expect("room for its header");
     let mut sum = addresses.sum() + u64::from(TCP) + len as u64;
     for (place, word) in fixed.as_chunks_mut::<4>().0.iter_mut().zip(words) {
         *place = word.to_be_bytes();
@@ -562,7 +651,7 @@ pub(crate) fn write_tcp(
     if !partial {
         sum += words.iter().map(|w| u64::from(*w)).sum::<u64>();
     }
-    for (place, word) in options.as_chunks_mut::<4>().0.iter_mut().zip(header.options.words) {
+    for (place, word) in places.as_chunks_mut::<4>().0.iter_mut().zip(options.words) {
         *place = word.to_be_bytes();
         sum += if partial { 0 } else { u64::from(word) };
     }
@@ -574,60 +663,34 @@ pub(crate) fn write_tcp(
     put32(fixed, 16, u32::from(sum) << 16);
 }
 
-/// Octets of IPv4 and TCP headers: without options, and with timestamps.
-pub(crate) const PLAIN4: usize = IPV4 + TCP_HEADER;
-pub(crate) const STAMPED4: usize = PLAIN4 + 12;
+/// Octets of TCP headers: with timestamps, and of a SYN with all options.
+pub(crate) const STAMPED: usize = TCP_HEADER + 12;
+pub(crate) const SYN_HEADER: usize = TCP_HEADER + 20;
 
-/// The fields that vary between most segments.
-pub(crate) struct Header4 {
-    pub local: u32,
-    pub remote: u32,
-    pub local_port: u16,
-    pub remote_port: u16,
-    pub seq: u32,
-    pub ack: u32,
-    pub flags: u8,
-    pub window: u16,
-    pub tos: u8,
-    pub ttl: u8,
-    pub id: u16,
-}
-
-impl Header4 {
-    /// Writes `N` octets of headers in front of the payload, which is already present; `options`
-    /// are used if N is [`STAMPED4`].
-    #[inline(always)]
-    pub fn write<const N: usize>(&self, packet: &mut [u8], options: [u32; 3]) {
-        let len = packet.len() as u32;
-        let (head, payload) = packet.split_first_chunk_mut::<N>().expect("room for the headers");
-        let offset = ((N - IPV4) / 4) as u32;
-        let mut words = [
-            0x4500_0000 | u32::from(self.tos) << 16 | len,
-            // Don't fragment (see [`write_ip`]).
-            u32::from(self.id) << 16 | 0x4000,
-            u32::from(self.ttl) << 24 | u32::from(TCP) << 16,
-            self.local,
-            self.remote,
-            u32::from(self.local_port) << 16 | u32::from(self.remote_port),
-            self.seq,
-            self.ack,
-            offset << 28 | u32::from(self.flags) << 16 | u32::from(self.window),
-            0,
-            options[0],
-            options[1],
-            options[2],
-        ];
-        let all = |words: &[u32]| words.iter().map(|w| u64::from(*w)).sum::<u64>();
-        words[2] |= u32::from(!checksum::fold(all(&words[..5])));
-        let pseudo = u64::from(TCP) + u64::from(len - IPV4 as u32);
-        let mut sum = all(&words[3..N / 4]) + pseudo;
-        if !payload.is_empty() {
-            sum += checksum::sum(payload);
-        }
-        words[9] = u32::from(!checksum::fold(sum)) << 16;
-        for (place, word) in head.as_chunks_mut::<4>().0.iter_mut().zip(words) {
-            *place = word.to_be_bytes();
-        }
+/// [`write_tcp`] for a number of options that is known when it is compiled.
+#[inline(always)]
+pub(crate) fn write_tcp_with<const OPTIONS: usize>(
+    segment: &mut [u8],
+    addresses: Addresses,
+    header: &TcpHeader,
+    options: [u32; OPTIONS],
+) {
+    let len = segment.len() as u64;
+    let (fixed, rest) = segment.split_first_chunk_mut::<TCP_HEADER>().expect("room for its header");
+    let (places, payload) = rest.split_at_mut(4 * OPTIONS);
+    let words = header.words(TCP_HEADER + 4 * OPTIONS);
+    let all = |words: &[u32]| words.iter().map(|w| u64::from(*w)).sum::<u64>();
+    let mut sum = addresses.sum() + u64::from(TCP) + len + all(&words) + all(&options);
+    if !payload.is_empty() {
+        sum += checksum::sum(payload);
+    }
+    let last = u32::from(!checksum::fold(sum)) << 16;
+    let words = words.into_iter().chain([last]);
+    for (place, word) in fixed.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+        *place = word.to_be_bytes();
+    }
+    for (place, word) in places.as_chunks_mut::<4>().0.iter_mut().zip(options) {
+        *place = word.to_be_bytes();
     }
 }
 
@@ -652,9 +715,112 @@ pub(crate) fn write_udp(
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::vec, prelude::*, sample::Index};
     use squall_wire::tcp_flags::PSH;
 
     use super::*;
+
+    /// Options of a SYN, in the order of Linux.
+    const SYN_OPTIONS: [u32; 5] = [0x0204_05b4, 0x0402_080a, 7, 0, 0x0103_0307];
+
+    fn option_words(words: &[u32]) -> OptionWords {
+        let mut options = OptionWords::default();
+        words.iter().for_each(|word| options.push(*word));
+        options
+    }
+
+    /// The results of both fast parsers.
+    fn read<const V6: bool>(packet: &[u8]) -> [Option<(Key, Segment<'_>)>; 2] {
+        let parsed =
+            [Segment::read_fast::<V6>(packet, true), Segment::read_syn::<V6>(packet, true)];
+        for (key, _) in parsed.into_iter().flatten() {
+            assert_eq!(usual_key::<V6>(packet), Some(key));
+        }
+        parsed
+    }
+
+    proptest! {
+        #[test]
+        fn fast_parsers_agree_with_the_slow_one_and_leave_damage_to_it(
+            v6 in any::<bool>(),
+            options in prop_oneof![
+                Just(vec![]),
+                Just(vec![ALIGNED_STAMPS, 7, 9]),
+                Just(SYN_OPTIONS.to_vec()),
+                vec(any::<u32>(), 0..=10),
+            ],
+            flags in prop_oneof![Just(ACK), Just(SYN), Just(SYN | ACK), any::<u8>()],
+            payload in prop_oneof![Just(vec![]), vec(any::<u8>(), 0..40)],
+            padding in 0usize..7,
+            damage in proptest::option::of((any::<Index>(), 1u8..)),
+        ) {
+            let addresses = match v6 {
+                true => Addresses::V6 { local: 1 << 120 | 7, remote: 99 << 64 | 5 },
+                false => Addresses::V4 { local: 0x0a00_0001, remote: 0xc0a8_0102 },
+            };
+            let headers = ip_len(addresses) + TCP_HEADER + 4 * options.len();
+            let mut packet = vec![0; headers + payload.len()];
+            packet[headers..].copy_from_slice(&payload);
+            let header = TcpHeader {
+                local_port: 80,
+                remote_port: 4000,
+                seq: 0xffff_fff0,
+                ack: 5,
+                flags,
+                window: 1000,
+            };
+            let segment = &mut packet[ip_len(addresses)..];
+            write_tcp(segment, addresses, &header, &option_words(&options), false);
+            write_ip(&mut packet, addresses, TCP, 3, 64, 0x1234);
+            if let Some((at, change)) = damage {
+                *at.get_mut(&mut packet) ^= change;
+            }
+            packet.resize(packet.len() + padding, 0);
+
+            let ip = Ip::read(&packet, true).ok();
+            let ip = ip.filter(|ip| ip.protocol == TCP && ip.checksum_is_good());
+            let slow = ip.and_then(|ip| {
+                let (remote_port, local_port, segment) = Segment::read(&ip).ok()?;
+                let addresses = ip.addresses;
+                Some((Key { addresses, local_port, remote_port, udp: false }, segment))
+            });
+            let [data, syn] = if v6 { read::<true>(&packet) } else { read::<false>(&packet) };
+            for fast in [data, syn].into_iter().flatten() {
+                prop_assert_eq!(Some(fast), slow);
+            }
+            if damage.is_none() {
+                let stamped = options.len() == 3 && options[0] == ALIGNED_STAMPS;
+                let is_data = flags & (SYN | RST | ACK) == ACK && (options.is_empty() || stamped);
+                let is_syn =
+                    flags & (SYN | RST | FIN) == SYN && options.len() == 5 && payload.is_empty();
+                prop_assert_eq!((data.is_some(), syn.is_some()), (is_data, is_syn));
+            }
+        }
+    }
+
+    #[test]
+    fn a_header_with_a_fixed_number_of_options_is_the_same() {
+        for addresses in [
+            Addresses::V4 { local: 0x0a00_0001, remote: 0xc0a8_0102 },
+            Addresses::V6 { local: 1 << 120 | 7, remote: 99 },
+        ] {
+            let header = TcpHeader {
+                local_port: 80,
+                remote_port: 4000,
+                seq: 0xffff_fff0,
+                ack: 5,
+                flags: SYN,
+                window: 1000,
+            };
+            let mut packets = [[0; SYN_HEADER + 5]; 2];
+            packets.iter_mut().for_each(|packet| packet[SYN_HEADER..].copy_from_slice(b"hello"));
+            let options = option_words(&SYN_OPTIONS);
+            write_tcp(&mut packets[0], addresses, &header, &options, false);
+            write_tcp_with(&mut packets[1], addresses, &header, SYN_OPTIONS);
+            assert_eq!((packets[0], options.all()), (packets[1], Some(SYN_OPTIONS)));
+            assert_eq!(option_words(&SYN_OPTIONS[..4]).all(), None);
+        }
+    }
 
     #[test]
     fn written_packets_parse_to_the_same_fields() {
@@ -673,9 +839,8 @@ mod tests {
                 ack: 5,
                 flags: ACK | PSH,
                 window: 1000,
-                options: &options,
             };
-            write_tcp(&mut packet[ip..], addresses, &header, false);
+            write_tcp(&mut packet[ip..], addresses, &header, &options, false);
             write_ip(&mut packet, addresses, TCP, 3, 64, 0x1234);
             let read = Ip::read(&packet, true).unwrap();
             assert!(read.checksum_is_good());

@@ -8,7 +8,7 @@ use crate::{
     core::Core,
     flow::{Bits, State},
     hash,
-    packet::{Addresses, ICMP, ICMP6, Ip, Key, Reject, TCP, UDP, UDP_HEADER, addresses4},
+    packet::{Addresses, ICMP, ICMP6, Ip, Key, Reject, TCP, UDP, UDP_HEADER, usual_key},
     wheel::ticks,
 };
 
@@ -95,12 +95,9 @@ impl<A: Application> Stack<A> {
     pub fn prefetch<'p>(&self, packets: impl Iterator<Item = &'p [u8]>, near: &mut [FlowHint]) {
         let mut n = 0;
         for (place, packet) in near.iter_mut().zip(packets) {
-            *place = match addresses4(packet) {
-                Some((addresses, ports)) => {
-                    let hash = self.core.hash4(addresses, ports);
-                    FlowHint { flow: self.core.peek(hash), hash: Some(hash) }
-                }
-                None => FlowHint::default(),
+            *place = match packet.first().map(|first| first >> 4) {
+                Some(6) => self.hint::<true>(packet),
+                _ => self.hint::<false>(packet),
             };
             n += 1;
         }
@@ -112,6 +109,13 @@ impl<A: Application> Stack<A> {
             Some(())
         };
         near[..n].iter().for_each(|near| _ = touch(near));
+    }
+
+    #[inline(always)]
+    fn hint<const V6: bool>(&self, packet: &[u8]) -> FlowHint {
+        let Some(key) = usual_key::<V6>(packet) else { return FlowHint::default() };
+        let hash = self.core.hash(&key);
+        FlowHint { flow: self.core.peek(hash), hash: Some(hash) }
     }
 
     /// Prefetches the table slots for flows that are about to [connect](Stack::connect): their
@@ -190,11 +194,16 @@ impl<A: Application> Stack<A> {
             packets += 1;
         }
         while let Some((flow, cause)) = self.core.queue.pop_front() {
-            if !self.core.flows[flow].bits.has(Bits::QUEUED) {
+            let bits = self.core.flows[flow].bits;
+            if !bits.has(Bits::QUEUED) {
                 continue;
             }
             out.due(cause);
-            match self.write_fast(now, flow, out) {
+            let written = match bits.has(Bits::V6) {
+                false => self.write_fast::<false>(now, flow, out),
+                true => self.write_fast6(now, flow, out),
+            };
+            match written {
                 FastWrite::Sent => {
                     packets += 1;
                     continue;
@@ -301,7 +310,11 @@ impl<A: Application> Stack<A> {
         strays.packets_in += 1;
         strays.octets_in += packet.len() as u64;
         self.core.caused_by_packet(now);
-        if self.receive_fast(now, packet, verify, &mut near) {
+        let done = match packet.first().map(|first| first >> 4) {
+            Some(6) => self.receive_fast6(now, packet, verify, &mut near),
+            _ => self.receive_fast::<false>(now, packet, verify, &mut near),
+        };
+        if done {
             return;
         }
         if let Err(bad) = self.dispatch(now, packet, verify, near) {
@@ -436,11 +449,11 @@ impl<A: Application> Stack<A> {
         let f = match key.addresses {
             Addresses::V4 { local, remote } => hash::strong(
                 self.core.settings.key,
-                &[u64::from(local) << 32 | u64::from(remote), ports],
+                [u64::from(local) << 32 | u64::from(remote), ports],
             ),
             Addresses::V6 { local, remote } => hash::strong(
                 self.core.settings.key,
-                &[(local >> 64) as u64, local as u64, (remote >> 64) as u64, remote as u64, ports],
+                [(local >> 64) as u64, local as u64, (remote >> 64) as u64, remote as u64, ports],
             ),
         };
         (f as u32).wrapping_add((now.0 >> 12) as u32)
@@ -461,7 +474,7 @@ impl<A: Application> Stack<A> {
 pub struct FlowHint {
     /// The number + 1 of the flow in the first slot of the hash, or 0.
     pub(crate) flow: u32,
-    /// The hash of an IPv4 TCP packet, if it was computed.
+    /// The hash of a TCP packet, if it was computed.
     pub(crate) hash: Option<u32>,
 }
 

@@ -4,15 +4,15 @@ use squall_units::{Cut, Nanos};
 use squall_wire::tcp_flags::{ACK, CWR, ECE, FIN, PSH, SYN};
 
 use crate::{
-    Application, ClassId, OptionOrder, Output, Tuple,
+    Application, ClassId, OptionOrder, Output, Tunables, Tuple,
     arrives::stamp,
     congestion::initial_window,
-    core::rto,
+    core::{addresses, rto},
     extra::Recovery,
     flow::{Bits, NO_EXTRA, State},
     packet::{
-        ALIGNED_STAMPS, Addresses, Header4, IPV4, IPV6, Key, OptionWords, PLAIN4, STAMPED4, TCP,
-        TCP_HEADER, TcpHeader, UDP, UDP_HEADER, ip_len, write_ip, write_tcp, write_udp,
+        ALIGNED_STAMPS, IPV4, IPV6, Key, OptionWords, STAMPED, TCP, TCP_HEADER, TcpHeader, UDP,
+        UDP_HEADER, ip_len, write_ip, write_tcp, write_tcp_with, write_udp,
     },
     seq::{distance, lt, max, min},
     stack::{FastWrite, Stack, Unsent, Written},
@@ -57,23 +57,33 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// Fast path, for most flows: the rest of the data in one segment, or an acknowledgment, while
-    /// there are no losses. Has the same effect as the slow path; changes nothing if it returns
-    /// [`FastWrite::Slow`] or [`FastWrite::NoRoom`].
+    /// A SYN, and a fast path for most flows: the rest of the data in one segment, or an
+    /// acknowledgment, while there are no losses. Has the same effect as the slow path; changes
+    /// nothing if it returns [`FastWrite::Slow`] or [`FastWrite::NoRoom`].
     #[inline(always)]
-    pub(crate) fn write_fast(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> FastWrite {
+    pub(crate) fn write_fast<const V6: bool>(
+        &mut self,
+        now: Nanos,
+        flow: u32,
+        out: &mut impl Output,
+    ) -> FastWrite {
         let core = &mut self.core;
         let f = &mut core.flows.0[flow as usize];
         let bits = f.bits;
         let state = bits.state();
         // Everything that this path does not handle; the slow path follows the order of the RFC.
-        let odd = bits.has(Bits::SLOW_PATH | Bits::V6) || bits.dupacks() > 0 || f.extra != NO_EXTRA;
+        let odd = bits.has(Bits::SLOW_PATH) || bits.dupacks() > 0 || f.extra != NO_EXTRA;
         if odd || !(State::Established..=State::TimeWait).contains(&state) {
-            return FastWrite::Slow;
+            return match state {
+                State::SynSent | State::SynReceived if bits.has(Bits::HEAD) => {
+                    self.write_syn::<V6>(now, flow, out)
+                }
+                _ => FastWrite::Slow,
+            };
         }
         let class = &mut core.classes[usize::from(f.class)];
         let stamps = bits.has(Bits::TIMESTAMPS);
-        let headers = if stamps { STAMPED4 } else { PLAIN4 };
+        let header = if stamps { STAMPED } else { TCP_HEADER };
         let flight = f.flight();
         let (mut len, mut fin) = (0, false);
         if matches!(state, State::Established | State::CloseWait) {
@@ -82,7 +92,7 @@ impl<A: Application> Stack<A> {
                 len = f.piece_at.wrapping_add(f.piece.len).wrapping_sub(f.snd_nxt);
             }
             if len > 0 || fin {
-                let whole = PLAIN4 as u32 + u32::from(f.mss) - headers as u32;
+                let whole = TCP_HEADER as u32 + u32::from(f.mss) - header as u32;
                 let window = f.snd_wnd.min(class.send_buffer).saturating_sub(flight);
                 let fits = len <= whole && len < window && len <= f.cwnd.saturating_sub(flight);
                 let at_once = class.tunables.no_delay || fin || flight == 0 || len == whole;
@@ -101,10 +111,11 @@ impl<A: Application> Stack<A> {
         }
         let scale = if bits.wscale().is_some() { class.scale } else { 0 };
         let window = (class.window >> scale).min(u16::MAX.into());
-        let addresses = Addresses::V4 { local: f.local, remote: f.remote };
-        let tuple =
-            Key { addresses, local_port: f.local_port, remote_port: f.remote_port, udp: false }
-                .tuple();
+        let addresses = addresses(V6, f.local, f.remote, &core.addresses6);
+        let (local_port, remote_port) = (f.local_port, f.remote_port);
+        let tuple = Key { addresses, local_port, remote_port, udp: false }.tuple();
+        let ip = ip_len(addresses);
+        let headers = ip + header;
         let octets = headers + len as usize;
         let Some(packet) = out.packet(ClassId(f.class), &tuple, octets, Cut::WHOLE) else {
             return FastWrite::NoRoom;
@@ -115,24 +126,23 @@ impl<A: Application> Stack<A> {
             self.app.copy(&f.state, &tuple, f.piece, offset, &mut packet[headers..]);
         }
         core.ip_id = core.ip_id.wrapping_add(1);
-        let header = Header4 {
-            local: f.local,
-            remote: f.remote,
-            local_port: f.local_port,
-            remote_port: f.remote_port,
+        let header = TcpHeader {
+            local_port,
+            remote_port,
             seq: f.snd_nxt,
             ack: f.rcv_nxt,
             flags: ACK | if len > 0 { PSH } else { 0 } | if fin { FIN } else { 0 },
             window: window as u16,
-            tos: class.tunables.tos,
-            ttl: class.tunables.ttl,
-            id: core.ip_id,
         };
+        let segment = &mut packet[ip..];
         if stamps {
-            header.write::<STAMPED4>(packet, [ALIGNED_STAMPS, stamp(now + core.lag), f.ts_recent]);
+            let stamps = [ALIGNED_STAMPS, stamp(now + core.lag), f.ts_recent];
+            write_tcp_with(segment, addresses, &header, stamps);
         } else {
-            header.write::<PLAIN4>(packet, [0; 3]);
+            write_tcp_with(segment, addresses, &header, []);
         }
+        let (tos, ttl) = (class.tunables.tos, class.tunables.ttl);
+        write_ip(packet, addresses, TCP, tos, ttl, core.ip_id);
         // An advertised edge is never withdrawn (RFC 9293 §3.8.6, SHLD-14), even where rounding to
         // the window scale would.
         f.rcv_adv = max(f.rcv_adv, f.rcv_nxt.wrapping_add(window << scale));
@@ -171,6 +181,17 @@ impl<A: Application> Stack<A> {
         FastWrite::Sent
     }
 
+    /// [`Stack::write_fast`] for IPv6. Not inlined, so that the code of IPv4 stays compact.
+    #[inline(never)]
+    pub(crate) fn write_fast6(
+        &mut self,
+        now: Nanos,
+        flow: u32,
+        out: &mut impl Output,
+    ) -> FastWrite {
+        self.write_fast::<true>(now, flow, out)
+    }
+
     /// Whether nothing can be left to send. Saves a second, empty pass, which most flows would
     /// otherwise need, because they send one segment at a time.
     #[inline]
@@ -182,7 +203,6 @@ impl<A: Application> Stack<A> {
             && sent
             && (!f.bits.has(Bits::CLOSE)
                 || !matches!(f.tcp_state(), State::Established | State::CloseWait))
-            || f.bits.is_plain(State::SynSent, Bits::HEAD | Bits::ACK_NOW)
     }
 
     /// Sends the next packet. Returns whether there was one; `None` if there is no room.
@@ -199,14 +219,7 @@ impl<A: Application> Stack<A> {
         match bits.state() {
             State::Closed => Some(false),
             State::Udp => self.write_datagram(now, flow, out),
-            State::SynSent | State::SynReceived => {
-                if bits.has(Bits::HEAD) {
-                    self.write_syn(now, flow, out)
-                } else {
-                    self.write_ack(now, flow, out)
-                }
-            }
-            State::TimeWait => self.write_ack(now, flow, out),
+            State::SynSent | State::SynReceived | State::TimeWait => self.write_ack(now, flow, out),
             _ if bits.has(Bits::PROBE) => {
                 self.write_probe(now, flow, out)?;
                 Some(true)
@@ -651,9 +664,8 @@ impl<A: Application> Stack<A> {
             ack: f.rcv_nxt,
             flags,
             window,
-            options,
         };
-        write_tcp(&mut packet[ip..], key.addresses, &header, !cut.is_whole());
+        write_tcp(&mut packet[ip..], key.addresses, &header, options, !cut.is_whole());
         write_ip(packet, key.addresses, TCP, class.tunables.tos | ect, class.tunables.ttl, id);
         f.rcv_adv = edge;
         f.bits.clear(Bits::ACK_NOW | Bits::ACK_LATER | if ect > 0 { Bits::CWR } else { 0 });
@@ -698,87 +710,65 @@ impl<A: Application> Stack<A> {
         (field as u16, max(f.rcv_adv, edge))
     }
 
+    /// Sends a SYN or SYN-ACK, after which the flow has nothing left to send.
     #[inline(never)]
-    fn write_syn(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Option<bool> {
-        let class = self.core.class(flow);
-        let (wscale, mss_wanted) = (class.tunables.wscale, class.tunables.mss);
-        // A SYN's window is never scaled (RFC 7323 §2.2).
-        let window = class.window.min(u16::MAX.into()) as u16;
-        let (tos, ttl, ecn_wanted) = (class.tunables.tos, class.tunables.ttl, class.tunables.ecn);
-        let f = &self.core.flows[flow];
-        let answers = f.tcp_state() == State::SynReceived;
-        let (bits, isn, rcv_nxt, ts_recent) = (f.bits, f.snd_una, f.rcv_nxt, f.ts_recent);
-        let mss = if bits.has(Bits::V6) { mss_wanted - 20 } else { mss_wanted };
-        let mut options = OptionWords::default();
-        options.push(0x0204_0000 | u32::from(mss));
-        // A SYN-ACK may only carry options that the SYN offered (RFC 7323 §2.2, §3.2).
-        let scale = wscale
-            .filter(|_| !answers || bits.wscale().is_some())
-            .map(|scale| 0x0103_0300 | u32::from(scale));
-        let bsd = class.tunables.option_order == OptionOrder::Bsd;
-        if let Some(scale) = scale.filter(|_| bsd) {
-            options.push(scale);
-        }
-        let stamps = (stamp(now + self.core.lag), if answers { ts_recent } else { 0 });
-        match (bits.has(Bits::SACK), bits.has(Bits::TIMESTAMPS)) {
-            (sack, true) => {
-                options.push(if sack { 0x0402_080a } else { 0x0101_080a });
-                options.push(stamps.0);
-                options.push(stamps.1);
-            }
-            (true, false) => options.push(if bsd { 0x0402_0000 } else { 0x0101_0402 }),
-            (false, false) => (),
-        }
-        if let Some(scale) = scale.filter(|_| !bsd) {
-            options.push(scale);
-        }
+    fn write_syn<const V6: bool>(
+        &mut self,
+        now: Nanos,
+        flow: u32,
+        out: &mut impl Output,
+    ) -> FastWrite {
+        let core = &mut self.core;
+        let f = &mut core.flows.0[flow as usize];
+        let class = &mut core.classes[usize::from(f.class)];
+        let (bits, retries) = (f.bits, f.bits.retries());
+        let answers = bits.state() == State::SynReceived;
+        let clock = stamp(now + core.lag);
+        let options = syn_options(&class.tunables, bits, clock, f.ts_recent);
         // An unanswered SYN is repeated without ECN, because some middleboxes drop ECN-setup SYNs
         // (RFC 3168 §6.1.1.1).
         let mut flags = SYN | if answers { ACK } else { 0 };
-        if bits.has(Bits::ECN) && ecn_wanted && bits.retries() == 0 {
+        if bits.has(Bits::ECN) && class.tunables.ecn && retries == 0 {
             flags |= if answers { ECE } else { ECE | CWR };
         }
-        let key = self.core.key(flow);
-        let ip = ip_len(key.addresses);
-        let packet = out.packet(
-            ClassId(self.core.flows[flow].class),
-            &key.tuple(),
-            ip + TCP_HEADER + options.octets(),
-            Cut::WHOLE,
-        )?;
-        let header = TcpHeader {
-            local_port: key.local_port,
-            remote_port: key.remote_port,
-            seq: isn,
-            ack: if answers { rcv_nxt } else { 0 },
-            flags,
-            window,
-            options: &options,
+        let addresses = addresses(V6, f.local, f.remote, &core.addresses6);
+        let (local_port, remote_port) = (f.local_port, f.remote_port);
+        let tuple = Key { addresses, local_port, remote_port, udp: false }.tuple();
+        let ip = ip_len(addresses);
+        let octets = ip + TCP_HEADER + options.octets();
+        let Some(packet) = out.packet(ClassId(f.class), &tuple, octets, Cut::WHOLE) else {
+            return FastWrite::NoRoom;
         };
-        write_tcp(&mut packet[ip..], key.addresses, &header, false);
-        self.core.ip_id = self.core.ip_id.wrapping_add(1);
-        write_ip(packet, key.addresses, TCP, tos, ttl, self.core.ip_id);
-        let octets = packet.len() as u64;
-        let counters = self.core.counters(flow);
-        counters.segments_out += 1;
-        counters.octets_out += octets;
-        counters.retransmit_syn += u64::from(bits.retries() > 0);
-        let f = &mut self.core.flows[flow];
-        f.bits.clear(Bits::HEAD | Bits::ACK_NOW | Bits::ACK_LATER);
-        // Timed only the first time: Karn's algorithm applies to SYNs too (RFC 6298 §3).
-        if bits.retries() == 0 {
-            f.bits.set(Bits::TIMING);
-            f.rtt_sent = stamp(now + self.core.lag) as u16;
+        let packet = &mut packet[..octets];
+        core.ip_id = core.ip_id.wrapping_add(1);
+        let (tos, ttl) = (class.tunables.tos, class.tunables.ttl);
+        let (seq, ack) = (f.snd_una, if answers { f.rcv_nxt } else { 0 });
+        // A SYN's window is never scaled (RFC 7323 §2.2).
+        let window = class.window.min(u16::MAX.into()) as u16;
+        let header = TcpHeader { local_port, remote_port, seq, ack, flags, window };
+        let segment = &mut packet[ip..];
+        match options.all() {
+            Some(options) => write_tcp_with(segment, addresses, &header, options),
+            None => write_tcp(segment, addresses, &header, &options, false),
         }
-        if !f.bits.has(Bits::RTX) {
-            let rto = self.core.rto(flow);
+        write_ip(packet, addresses, TCP, tos, ttl, core.ip_id);
+        class.counters.segments_out += 1;
+        class.counters.octets_out += octets as u64;
+        class.counters.retransmit_syn += u64::from(retries > 0);
+        f.bits.clear(Bits::HEAD | Bits::ACK_NOW | Bits::ACK_LATER | Bits::QUEUED);
+        // Timed only the first time: Karn's algorithm applies to SYNs too (RFC 6298 §3).
+        if retries == 0 {
+            f.bits.set(Bits::TIMING);
+            f.rtt_sent = clock as u16;
+        }
+        if !bits.has(Bits::RTX) {
             // The wheel first holds the flow at the minimum RTO: most SYNs are answered by then,
             // and the flow next waits for a shorter time, so it need not move in the wheel.
-            let first_wake = self.core.class(flow).rto_min;
-            self.core.wake(now, flow, tick(now).wrapping_add(first_wake + 1));
-            self.core.start_rtx(now, flow, rto);
+            let (rto, first_wake) = (rto(f, class), class.rto_min);
+            core.wake(now, flow, tick(now).wrapping_add(first_wake + 1));
+            core.start_rtx(now, flow, rto);
         }
-        Some(true)
+        FastWrite::Sent
     }
 
     #[inline(never)]
@@ -824,4 +814,35 @@ impl<A: Application> Stack<A> {
         self.restart_idle(now, flow);
         Some(true)
     }
+}
+
+/// Options of the SYN or SYN-ACK of a flow with these `bits`, sent at `clock`.
+#[inline]
+fn syn_options(tunables: &Tunables, bits: Bits, clock: u32, ts_recent: u32) -> OptionWords {
+    let answers = bits.state() == State::SynReceived;
+    let shorter = if bits.has(Bits::V6) { (IPV6 - IPV4) as u16 } else { 0 };
+    let mut options = OptionWords::default();
+    options.push(0x0204_0000 | u32::from(tunables.mss - shorter));
+    // A SYN-ACK may only carry options that the SYN offered (RFC 7323 §2.2, §3.2).
+    let scale = tunables
+        .wscale
+        .filter(|_| !answers || bits.wscale().is_some())
+        .map(|scale| 0x0103_0300 | u32::from(scale));
+    let bsd = tunables.option_order == OptionOrder::Bsd;
+    if let Some(scale) = scale.filter(|_| bsd) {
+        options.push(scale);
+    }
+    match (bits.has(Bits::SACK), bits.has(Bits::TIMESTAMPS)) {
+        (sack, true) => {
+            options.push(if sack { 0x0402_080a } else { 0x0101_080a });
+            options.push(clock);
+            options.push(if answers { ts_recent } else { 0 });
+        }
+        (true, false) => options.push(if bsd { 0x0402_0000 } else { 0x0101_0402 }),
+        (false, false) => (),
+    }
+    if let Some(scale) = scale.filter(|_| !bsd) {
+        options.push(scale);
+    }
+    options
 }

@@ -224,6 +224,14 @@ impl Profile {
     }
 }
 
+impl Active {
+    /// Single streams end by themselves, but a chain ends later than its first stream.
+    fn grace(&self) -> Duration {
+        let follows = self.sent.iter().any(|one| one.stream.next.is_some());
+        if follows { Duration::ZERO } else { LATE }
+    }
+}
+
 /// Traffic of a profile.
 struct Active {
     sent: Sent,
@@ -1298,10 +1306,7 @@ impl Server {
         let now = Instant::now();
         for (port, id, lasts) in due {
             let Some(active) = self.active(port, &id) else { continue };
-            // Single streams end by themselves, but a chain ends later than its first stream.
-            let follows = active.sent.iter().any(|one| one.stream.next.is_some());
-            let grace = if follows { Duration::ZERO } else { LATE };
-            active.ends = lasts.map(|lasts| now + lasts + grace);
+            active.ends = lasts.map(|lasts| now + lasts + active.grace());
         }
         Ok(paused.iter().try_for_each(|name| self.traffic.pause(name))?)
     }
@@ -1317,16 +1322,39 @@ impl Server {
             self.traffic.end();
             return Ok(());
         }
-        self.traffic.send(self.start.as_mut(), &sent, groups)
+        match self.traffic.change(&sent, groups)? {
+            true => Ok(()),
+            false => self.reopen(),
+        }
     }
 
-    /// Replaces the run by one that opens the ports with their current configuration.
+    /// Replaces the run by one that opens the ports with their current configuration. Traffic with
+    /// a duration has the rest of it in the new run.
     fn reopen(&mut self) -> Result<(), Error> {
-        let sent = sent_now(&self.ports);
-        match sent.is_empty() {
-            true => Ok(()),
-            false => self.traffic.reopen(self.start.as_mut(), &sent),
+        self.traffic.stop();
+        let stopped = Instant::now();
+        for active in self.all_active() {
+            let Some(ends) = active.ends else { continue };
+            let left = (ends - active.grace()).saturating_duration_since(stopped);
+            for one in &mut active.sent {
+                one.stream.duration = Some(Nanos(left.as_nanos() as u64));
+            }
         }
+        let sent = sent_now(&self.ports);
+        if sent.is_empty() {
+            return Ok(());
+        }
+        let sends = self.traffic.reopen(self.start.as_mut(), &sent);
+        let interruption = stopped.elapsed();
+        self.all_active().filter_map(|active| active.ends.as_mut()).for_each(|ends| {
+            *ends += interruption;
+        });
+        sends
+    }
+
+    fn all_active(&mut self) -> impl Iterator<Item = &mut Active> {
+        let profiles = self.ports.iter_mut().flat_map(|port| port.profiles.values_mut());
+        profiles.filter_map(|profile| profile.active.as_mut())
     }
 
     fn stop_traffic(&mut self, port: usize, params: &Params<'_>) -> Answer {
@@ -1975,29 +2003,41 @@ pub(crate) mod tests {
         client.server.end();
     }
 
-    #[test]
-    fn a_run_that_has_ended_does_not_begin_its_streams_again() {
-        let mut client = Client::new("trex-over", false);
-        client.owned = client.acquire("ann", 1, false).expect("free");
+    /// Starts a profile of 100 packets, as 0.1 s of a stream without end, and waits until the run
+    /// is over.
+    fn play_to_the_end(client: &mut Client, profile: &str) {
         let mut steady = burst(1);
         steady["mode"] = json!({ "type": "continuous", "rate": { "type": "pps", "value": 1000 } });
-        add(&mut client, "_", 1, &steady);
+        add(client, profile, 1, &steady);
         let mul = json!({ "type": "raw", "op": "abs", "value": 1 });
-        let asked = json!({ "port_id": 0, "mul": mul, "duration": 0.1 });
+        let asked = json!({ "port_id": 0, "profile_id": profile, "mul": mul, "duration": 0.1 });
         client.ask("start_traffic", asked).expect("it starts");
         let until = Instant::now() + Duration::from_secs(60);
         while !client.server.traffic.is_over() {
             assert!(Instant::now() < until, "the run does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
-        // As after the end of another profile, at the moment when the run ends.
-        client.server.renew(HashMap::new()).expect("nothing begins");
-        assert!(client.server.traffic.is_over());
+    }
+
+    /// Waits until port 0 is idle. Returns the number of packets that it has sent.
+    fn sent_in_the_end(client: &mut Client) -> u64 {
+        let until = Instant::now() + Duration::from_secs(60);
         while client.server.sends(0) {
             assert!(Instant::now() < until, "the port does not become idle");
             client.server.look();
         }
-        assert_eq!(client.server.traffic.ports()[0].tx_packets, 100);
+        client.server.traffic.ports()[0].tx_packets
+    }
+
+    #[test]
+    fn a_run_that_has_ended_does_not_begin_its_streams_again() {
+        let mut client = Client::new("trex-over", false);
+        client.owned = client.acquire("ann", 1, false).expect("free");
+        play_to_the_end(&mut client, "_");
+        // As after the end of another profile, at the moment when the run ends.
+        client.server.renew(HashMap::new()).expect("nothing begins");
+        assert!(client.server.traffic.is_over());
+        assert_eq!(sent_in_the_end(&mut client), 100);
         client.server.end();
     }
 
@@ -2005,24 +2045,42 @@ pub(crate) mod tests {
     fn a_start_after_the_end_of_a_run_does_not_begin_its_streams_again() {
         let mut client = Client::new("trex-over-start", false);
         client.owned = client.acquire("ann", 1, false).expect("free");
+        ["a", "b"].iter().for_each(|profile| play_to_the_end(&mut client, profile));
+        assert_eq!(sent_in_the_end(&mut client), 200);
+        client.server.end();
+    }
+
+    #[test]
+    fn a_run_that_is_replaced_for_longer_frames_has_the_rest_of_the_durations() {
+        let mut client = Client::new("trex-rest", false);
+        client.owned = client.acquire("ann", 1, false).expect("free");
         let mut steady = burst(1);
         steady["mode"] = json!({ "type": "continuous", "rate": { "type": "pps", "value": 1000 } });
+        add(&mut client, "a", 1, &steady);
         let mul = json!({ "type": "raw", "op": "abs", "value": 1 });
-        let until = Instant::now() + Duration::from_secs(60);
-        for profile in ["a", "b"] {
-            add(&mut client, profile, 1, &steady);
-            let asked = json!({ "port_id": 0, "profile_id": profile, "mul": mul, "duration": 0.1 });
-            client.ask("start_traffic", asked).expect("it starts");
-            while !client.server.traffic.is_over() {
-                assert!(Instant::now() < until, "the run does not end");
+        let asked = json!({ "port_id": 0, "profile_id": "a", "mul": mul, "duration": 0.5 });
+        client.ask("start_traffic", asked).expect("it starts");
+        let wait = |client: &mut Client, is: &dyn Fn(&mut Client) -> bool| {
+            let until = Instant::now() + Duration::from_secs(60);
+            while !is(client) {
+                assert!(Instant::now() < until, "waited in vain");
                 std::thread::sleep(Duration::from_millis(5));
             }
-        }
-        while client.server.sends(0) {
-            assert!(Instant::now() < until, "the port does not become idle");
-            client.server.look();
-        }
-        assert_eq!(client.server.traffic.ports()[0].tx_packets, 200);
+        };
+        wait(&mut client, &|client| client.server.traffic.ports()[0].tx_packets >= 400);
+        let before = client.server.active(0, "a").and_then(|active| active.ends);
+        let mut long = burst(1);
+        long["packet"]["binary"] = tcp(4000);
+        long["flow_stats"] = json!({ "enabled": false });
+        add(&mut client, "b", 1, &long);
+        start(&mut client, "b");
+        let active = client.server.active(0, "a").expect("it goes on");
+        assert!(active.ends > before, "the interruption does not count");
+        assert!(active.sent[0].stream.duration < Some(Nanos(100_000_000)), "the rest");
+        wait(&mut client, &|client| client.server.traffic.is_over());
+        // Not another 500 packets, those of the whole duration.
+        let sent = sent_in_the_end(&mut client);
+        assert!((401..800).contains(&sent), "{sent}");
         client.server.end();
     }
 

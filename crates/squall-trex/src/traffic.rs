@@ -241,31 +241,27 @@ impl Traffic {
         session
     }
 
-    /// Replaces the traffic with `sent`. `groups`: packet groups of streams by name. A new run
-    /// replaces one that has ended, or whose ports are too small for the frames.
+    /// Replaces the traffic of the run with `sent`. `groups`: packet groups of streams by name.
+    /// Returns false, and changes nothing, if that needs a new run ([`Traffic::reopen`]): there is
+    /// none, it has ended, or its ports are too small for the frames.
     ///
     /// # Errors
-    /// The run refuses the streams. The previous traffic continues, unless a new run was needed.
-    pub fn send(
+    /// The run refuses the streams, and continues as before.
+    pub fn change(
         &mut self,
-        start: &mut dyn Start,
         sent: &[&Sent],
         groups: HashMap<String, (usize, Group)>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         for (name, (port, group)) in groups {
             self.control.count(&name, port, group);
         }
         let longest = self.longest(sent);
         let fits = self.open.longest.iter().zip(&longest).all(|(has, needs)| needs <= has);
         if fits && self.control.change(profile(&self.open.places, &self.open.longest, sent))? {
-            return Ok(());
+            return Ok(true);
         }
-        // A run that has ended by itself has sent all of its streams. A new one would begin those
-        // with a duration again.
-        if self.control.is_over() && self.has_all(sent) {
-            return Ok(());
-        }
-        self.reopen(start, sent)
+        // A run that has ended by itself has sent all of its streams.
+        Ok(self.control.is_over() && self.has_all(sent))
     }
 
     /// Whether the run has all of these streams.

@@ -4,7 +4,7 @@
 use std::{collections::HashMap, convert::Infallible, path::Path};
 
 use squall_engine::{HostedConversation, Outcome, Take};
-use squall_flows::{FailedConversation, Served};
+use squall_flows::{FailedConversation, HostedFlow, Served};
 use squall_plan::{LiveFlows, PlanFlows, PlanReplay};
 use squall_profile::{Attack, Diagnostics, ErrorCollector, Port, Profile};
 use squall_report::report::attack::AttackReport;
@@ -69,6 +69,7 @@ impl Prepared {
         &self,
         _: impl Fn(&str, Nanos) -> Option<Nanos>,
         _: impl Fn(&str) -> Option<&'a HashMap<u64, HostedConversation>>,
+        _: (Option<&PlanFlows>, &[HostedFlow]),
     ) -> &Self {
         match *self {}
     }

@@ -718,14 +718,9 @@ fn memory() -> u64 {
 
 /// The lowest memory limit of the control groups (version 2) of this process, in octets.
 fn memory_limit() -> Option<u64> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let limits = Path::new(path).ancestors().filter_map(|group| {
-        let file = Path::new("/sys/fs/cgroup").join(group).join("memory.max");
-        // "max" is no limit.
-        std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok()
-    });
-    limits.min()
+    let limits = squall_machine::of_control_groups("memory.max");
+    // "max" is no limit.
+    limits.iter().filter_map(|limit| limit.trim().parse().ok()).min()
 }
 
 /// A random key that differs from those of files and of runs with the default seed.
@@ -1681,7 +1676,7 @@ impl Run {
         let stopped_by = self.stopped_by.get().copied();
         let by = stopped_by.unwrap_or_else(|| counted.ended_by(&plan, elapsed, self.virtual_time));
         let mut attacks = Vec::new();
-        if let Some((prepared, (failed, served))) = ended {
+        if let Some((prepared, (failed, served, hosted))) = ended {
             let named = |name: &str| {
                 let is_named = |one: &&Replayed| {
                     let of = &plan.replays[one.number as usize];
@@ -1692,7 +1687,8 @@ impl Run {
             let left = |name: &str, time: Nanos| {
                 named(name)?.course.instant(time.into()).map(Picos::as_nanos)
             };
-            let prepared = prepared.left(left, |name| named(name)?.hosts.as_ref());
+            let used = |name: &str| named(name)?.hosts.as_ref();
+            let prepared = prepared.left(left, used, (plan.flows.as_deref(), &hosted));
             attacks = prepared.reports(
                 plan.flows.as_deref(),
                 (&failed, &served),

@@ -1451,9 +1451,10 @@ export interface RoleReport {
   failed: Record<string, number>;
   /**
    * Deviations of peers from the flow program: `unexpected_data`, `too_short`, `no_answer`,
-   * `bad_http`, `closed_early` (the server closed the connection before the last request); with TLS
-   * also `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`, `tls_closed`,
-   * `tls_timeout`.
+   * `bad_http`, `bad_websocket`, `closed_early` (the server closed the connection before the last
+   * request); with HTTP/2 also `stream_reset` and `http2` (the peer broke a rule); with the PROXY
+   * protocol also `proxy_missing`, `proxy_malformed`, `proxy_long`, `proxy_checksum`; with TLS also
+   * `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`, `tls_closed`, `tls_timeout`.
    */
   protocol_errors: Record<string, number>;
   /**
@@ -1505,6 +1506,8 @@ export interface RoleReport {
   tcp: Record<string, number>;
   /** TLS sessions; present only for templates that use TLS. */
   tls: TlsReport | null;
+  /** Connections of HTTP/2; present only for templates that use HTTP/2. */
+  http2: Http2Report | null;
 }
 
 /** Requests over flows, made by HTTP or by any program that sends and then waits. */
@@ -1554,6 +1557,38 @@ export interface TlsReport {
   truncated: number;
   /** Handshakes by cipher suite: `TLS13_AES_256_GCM_SHA384`. */
   ciphers: Record<string, number>;
+}
+
+/** Connections of HTTP/2, which are flows. */
+export interface Http2Report {
+  /** Connections that sent their preface. */
+  connections: number;
+  /** Streams that were opened (clients), or on which a request arrived (servers). */
+  streams: number;
+  /**
+   * Heads of requests and responses, the octets of their fields, and the octets that remained after
+   * compression (HPACK).
+   */
+  heads_sent: number;
+  head_octets_sent: number;
+  compressed_octets_sent: number;
+  heads_received: number;
+  head_octets_received: number;
+  compressed_octets_received: number;
+  /** Streams that were reset, by error code: `CANCEL`. */
+  resets_sent: Record<string, number>;
+  resets_received: Record<string, number>;
+  /** Streams that a GOAWAY of the server left out: it has not processed them. */
+  left_out: number;
+  /** Connections of which the peer announced the end (GOAWAY), by error code. */
+  goaways_received: Record<string, number>;
+  /**
+   * Actions of peers that the protocol forbids, or that exceeded a bound: `malformed`, `window`,
+   * `reset_flood` ...
+   */
+  violations: Record<string, number>;
+  /** Priorities and unknown frames of peers, which are ignored. */
+  ignored: number;
 }
 
 /** The ends of flows that Squall played. */
@@ -2259,6 +2294,31 @@ export interface RouterSessionsReport {
   received: RouterMessagesReport;
   /** How often a neighbor had no room for more octets: it is slower than the router. */
   closed_windows: number;
+  /** Errors in UPDATEs of neighbors that did not end a session. */
+  faults: RouterFaultsReport;
+}
+
+/** Errors in UPDATEs of BGP that do not end a session (RFC 7606). */
+export interface RouterFaultsReport {
+  /** UPDATEs whose routes were treated as withdrawn. */
+  withdrawn: number;
+  /** Attributes that were discarded. */
+  discarded: number;
+  /** Fields with routes of families that the session does not carry. */
+  other_families: number;
+  /** The reasons of the first two. */
+  reasons: RouterFaultReport[];
+}
+
+/** UPDATEs with one kind of error. */
+export interface RouterFaultReport {
+  /** `malformed COMMUNITIES` */
+  reason: string;
+  /** The section that says what follows: `RFC 7606 section 7.8`. */
+  source: string;
+  /** The treatment: `treat-as-withdraw` or `attribute discard`. */
+  treatment: string;
+  updates: number;
 }
 
 /** A group of routes of a router. */
@@ -2352,8 +2412,8 @@ export interface AttackReport {
    * Attacks that are not part of the run, by reason: `no_address` (the given addresses do not
    * suffice), `not_written` (headers cannot hold the requested values), `near_miss_seen` (a near
    * miss that matches in the form in which it is sent, according to the evaluator), `own_address`
-   * (frames of hosts that have the host's address outside their headers), `defect` (a bug in
-   * Squall).
+   * (frames of hosts that have the host's address outside their headers), `needs_server` (live
+   * without a port for the servers, and a rule matches their answers), `defect` (a bug in Squall).
    */
   left_out: Record<string, number>;
   /** Frames of all attacks, and their octets without FCS. */
@@ -2362,7 +2422,11 @@ export interface AttackReport {
   /**
    * Attacks of hosts that did not leave as a whole, by reason: `no_host` (no host had an address
    * when the attack was due), `address_lost` (its host lost the address during the attack),
-   * `not_begun` (the run ended before it was due).
+   * `no_session` (its access concentrator had no session with the other end), `not_begun` (the run
+   * ended before it was due, or while it waited for its ends, which others used). Live ones also:
+   * `limit` (too many open flows), `full` (the flow table had no room), `unresolved` (no reply for
+   * the next hop), and without a port for the servers, the failure of the client, such as
+   * `refused`, or `stopped` if it was open at the end.
    */
   unsent: Record<string, number>;
   /** Planned time from the start of the run to the last frame of an attack. */
@@ -3254,8 +3318,10 @@ export interface Stream {
    * concentrator. "routes:ROUTER" or "routes:ROUTER/GROUP": frames go to the routes that the router
    * announces, one after the other: to the first host of each, or the next address if a more
    * specific route has it; or with "#7" at the end to the seventh host. A default route is left
-   * out. With `latency = true`, the report has the loss and convergence of each route. Default: the
-   * packet's addresses.
+   * out. With `latency = true`, the report has the loss and convergence of each route.
+   * "learnt:ROUTER": frames go to the first host of each route that this native router has learnt
+   * from the device and that is not withdrawn, one after the other; frames that are due while there
+   * is none are not sent (`no_route`). Default: the packet's addresses.
    */
   dst?: string | number | boolean;
   /**
@@ -4000,6 +4066,17 @@ export interface Template {
    * Default false.
    */
   tls?: unknown;
+  /**
+   * "v1" or "v2": a header of the PROXY protocol precedes the octets of each flow, outside TLS; or
+   * a table with settings. Clients send it, servers require one of either version. Default: none.
+   */
+  proxy_protocol?: unknown;
+  /**
+   * "2": the flows are connections of HTTP/2, whose streams carry the requests and answers of the
+   * programs; or a table with settings. With `tls` it is agreed on by ALPN; without, both ends know
+   * it (h2c). Default: HTTP/1.1, as the programs write it.
+   */
+  http?: unknown;
   /** false: the template is ignored. Default true. */
   enabled?: boolean;
   [key: string]: unknown;
@@ -4090,6 +4167,54 @@ export interface Tls {
   [key: string]: unknown;
 }
 
+/** Headers of the PROXY protocol, which clients send. */
+export interface Proxy {
+  /** "v1", a line of text, or "v2", binary. Default "v2". */
+  version?: string;
+  /**
+   * Source addresses in the headers, in turn: "203.0.113.0/24", "fd00::1-fd00::ff". Default: the
+   * flows' own.
+   */
+  sources?: string | number | boolean;
+  /**
+   * true: with the command LOCAL, as in the health checks of a proxy, without addresses. Version 2.
+   * Default false.
+   */
+  local?: boolean;
+  /** A protocol (ALPN), of at most 255 octets: "h2". Version 2. */
+  alpn?: string | number | boolean;
+  /** A host name, of at most 255 octets: "www.example.net". Version 2. */
+  authority?: string | number | boolean;
+  /**
+   * true: with an identifier of 16 octets that differs from flow to flow. Version 2. Default false.
+   */
+  unique_id?: boolean;
+  /** true: with a checksum (CRC32c). Version 2. Default false. */
+  checksum?: boolean;
+  [key: string]: unknown;
+}
+
+/** Settings of HTTP/2, for the ends that Squall runs. */
+export interface Http {
+  /**
+   * The number of streams that a client has open at a time. Each runs the client's program by
+   * itself; the requests of app = "http" are divided among them. Default 1.
+   */
+  streams?: number | string;
+  /**
+   * Octets that the peer may send on a stream before some of them are taken; four times as many on
+   * the connection. Default 65,535.
+   */
+  window?: number | string;
+  /** Octets of the table of fields that the peer may use (HPACK). Default 4,096. */
+  header_table?: number | string;
+  /**
+   * The number of streams that a server accepts at a time; further ones are refused. Default 100.
+   */
+  max_streams?: number | string;
+  [key: string]: unknown;
+}
+
 /** Attacks that begin one after the other, made from `rules` or from a `template`. */
 export interface Attack {
   /** Unique; reports use it. Default "attack 1" and so on. */
@@ -4131,9 +4256,10 @@ export interface Attack {
   /** A name from [ports], for the servers. */
   port2?: string;
   /**
-   * true: Squall's own TCP/UDP stack carries out the conversations on both ports; all other attacks
-   * leave as frames. false: everything leaves as frames, made before the run. Default true with
-   * `port2` if neither `clients` nor `servers` are hosts, otherwise false.
+   * true: Squall's own TCP/UDP stack carries out the conversations on both ports, or if `clients`
+   * are hosts, without `port2` with servers outside of Squall; all other attacks leave as frames.
+   * false: everything leaves as frames, made before the run. Default true with `port2` if neither
+   * `clients` nor `servers` are hosts, otherwise false.
    */
   live?: boolean;
   /** The number of attacks that begin per second. Default 100. */
@@ -4176,12 +4302,12 @@ export interface Attack {
   /**
    * "host:NAME": the clients are the hosts of this group, which is on `port`. Each attack comes
    * from the next host that has an address, with its MAC address and VLAN, and leaves to the MAC
-   * address of its gateway. Everything leaves as frames. Default: addresses that suit the rules.
+   * address of its gateway, or in its session of PPPoE. Default: addresses that suit the rules.
    */
   clients?: string | number | boolean;
   /**
    * "host:NAME": likewise, the servers are the hosts of this group, which is on `port2`, or on
-   * `port` if there is none.
+   * `port` if there is none. Not for live attacks.
    */
   servers?: string | number | boolean;
   /**
@@ -4446,7 +4572,8 @@ export interface HostGroup {
   icmp_errors?: boolean;
   /**
    * Multicast groups that hosts join as soon as they have an address: "239.1.0.1", or a range,
-   * "239.1.0.1-239.1.3.255". Hosts join IPv6 groups by MLD, from link-local addresses.
+   * "239.1.0.1-239.1.3.255". Hosts join IPv6 groups by MLD, from link-local addresses; with pppoe,
+   * this needs ipv6cp.
    */
   join?: string | string[];
   /**
@@ -4613,8 +4740,8 @@ export interface HostGroup {
    */
   pppoe_ac?: string;
   /**
-   * Octets of the longest packet that hosts receive in a session; flows also send no longer ones.
-   * Default 1492.
+   * Octets of the longest packet that hosts receive in a session; flows and attacks also send no
+   * longer ones. Default 1492.
    */
   mru?: number | string;
   /**
@@ -4804,6 +4931,12 @@ export interface Router {
    */
   routes?: string | string[];
   /**
+   * "mrt": routes of MRT files have the origin, AS path (after the own number), MED and all kinds
+   * of communities that the file has, in place of the attributes that are set here; needs daemon =
+   * "native". "own": the attributes that are set here. Default "own".
+   */
+  attributes?: string;
+  /**
    * Another router, "r2", or one of its groups, "r2/edge": the routes that it announces should come
    * from the device. The report says how many are missing. Default: none.
    */
@@ -4848,6 +4981,8 @@ export interface RouterGroup {
   as_path?: string | number | boolean;
   /** "igp", "egp" or "incomplete". Default "igp". */
   origin?: string;
+  /** "mrt" or "own", as for a router. Default: as the router. */
+  attributes?: string;
   /** `NEXT_HOP` of the routes. Default: the router. */
   next_hop?: string | number | boolean;
   /**

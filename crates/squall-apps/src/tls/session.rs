@@ -276,7 +276,11 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         incoming.clear();
         self.buffers.incoming = incoming;
         self.send();
-        if !self.session.open && result.is_ok() && !self.session.peer.is_handshaking() {
+        let complete = !self.session.open && result.is_ok() && !self.session.peer.is_handshaking();
+        if complete && self.apps.is_over_http2(self.program) && !self.session.peer.agreed_on_h2() {
+            let why = "the peer did not agree on HTTP/2 (ALPN h2)";
+            self.fail(ProtocolError::TlsIncompatible, &why);
+        } else if complete {
             self.session.open = true;
             let took = self.socket.now().saturating_sub(self.session.started);
             let resumed = self.session.peer.kind() == Some(HandshakeKind::Resumed);
@@ -284,10 +288,10 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
             self.apps.observer_mut().secured(self.program, took, resumed, cipher);
             self.program(Event::Established);
         }
-        if !plain.is_empty() {
+        if !plain.is_empty() && self.session.open {
             self.program(Event::Received(&plain));
-            plain.clear();
         }
+        plain.clear();
         self.buffers.plain = plain;
         if peer_closed && !self.session.peer_closed {
             self.session.peer_closed = true;
@@ -481,11 +485,15 @@ impl<S: FlowSocket> FlowSocket for Plain<'_, S> {
         self.socket.wake_at(at);
     }
     fn unacknowledged(&self) -> u32 {
-        let left = |sum: u32, (piece, from): &(Piece, u32)| sum.saturating_add(piece.len - from);
-        self.session.pending.iter().fold(self.session.kept.len() as u32, left)
+        self.unwritten().saturating_add(self.session.kept.len() as u32)
     }
     fn unsent(&self) -> u32 {
-        self.socket.unsent()
+        self.unwritten().saturating_add(self.socket.unsent())
+    }
+    /// Plaintext that is not encrypted.
+    fn unwritten(&self) -> u32 {
+        let left = |sum: u32, (piece, from): &(Piece, u32)| sum.saturating_add(piece.len - from);
+        self.session.pending.iter().fold(0, left)
     }
     fn pause(&mut self) {
         self.socket.pause();
@@ -539,6 +547,15 @@ impl Connection {
             Self::Client(peer) => peer.handshake_kind(),
             Self::Server(peer) => peer.handshake_kind(),
         }
+    }
+
+    /// Whether both sides have chosen HTTP/2 (RFC 9113 section 3.2).
+    fn agreed_on_h2(&self) -> bool {
+        let protocol = match self {
+            Self::Client(peer) => peer.alpn_protocol(),
+            Self::Server(peer) => peer.alpn_protocol(),
+        };
+        protocol == Some(&b"h2"[..])
     }
 
     /// `TLS13_AES_128_GCM_SHA256`

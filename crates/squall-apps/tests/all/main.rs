@@ -2,7 +2,10 @@
 
 mod answers;
 mod common;
+mod http2;
 mod import;
 mod mistakes;
 mod programs;
+mod proxy;
 mod tls;
+mod websocket;

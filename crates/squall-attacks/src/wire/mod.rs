@@ -32,7 +32,7 @@ pub struct Settings {
     /// of the MSS option in a SYN, unless its [`Shape`](crate::Shape) has another.
     pub mss: u16,
     /// Maximum number of octets in an IP packet. Longer packets are fragmented (RFC 791 §3.2, RFC
-    /// 8200 §4.5). VLAN tags and tunnels do not count. Must be at least [`MIN_MTU`].
+    /// 8200 §4.5). VLAN tags, sessions and tunnels do not count. Must be at least [`MIN_MTU`].
     pub mtu: u16,
     /// Time from one frame to the next.
     pub gap: Nanos,
@@ -43,6 +43,9 @@ pub struct Settings {
     /// VLAN IDs of the tags, 0 to 4095, outermost first: none, one (IEEE 802.1Q), or two, where the
     /// first is an 802.1ad tag.
     pub vlans: Vec<u16>,
+    /// Whether packets of the client, and those of the server, are in a session of PPPoE (RFC
+    /// 2516 §4). Its number is 0, in place of that of a host.
+    pub sessions: [bool; 2],
     /// A tunnel for all packets in the conversation.
     pub gre: Option<Gre>,
     /// Changes to the way in which the frames are sent, which a detector may not follow.
@@ -58,6 +61,7 @@ impl Default for Settings {
             seed: 0,
             timestamps: false,
             vlans: vec![],
+            sessions: [false; 2],
             gre: None,
             evasions: vec![],
         }

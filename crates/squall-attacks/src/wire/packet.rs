@@ -32,6 +32,9 @@ const NOTHING: [u8; 8] = [0, 0, 1, 4, 0, 0, 0, 0];
 
 const ETHERNET: usize = 14;
 const GRE_HEADER: usize = 4;
+/// Version, type and code of a PPPoE packet in a session, and its length without PPP (RFC 2516 §4).
+const SESSION: [u8; 2] = [0x11, 0];
+const SESSION_HEADER: usize = 6;
 
 /// A packet before encoding.
 #[derive(Clone, Debug, PartialEq)]
@@ -287,7 +290,7 @@ impl<'a> Writer<'a> {
     pub fn frame(&self, packet: &Packet) -> Result<Vec<u8>, Error> {
         let inner = self.header_len(&packet.ip) + packet.head.len() + packet.payload.len();
         let (sender, receiver) = self.ends(packet.from);
-        let mut octets = Vec::with_capacity(ETHERNET + 8 + 44 + inner);
+        let mut octets = Vec::with_capacity(ETHERNET + 8 + 8 + 44 + inner);
         let from_server = packet.from == End::Server;
         octets.extend_from_slice(&self.macs[usize::from(!from_server)]);
         octets.extend_from_slice(&self.macs[usize::from(from_server)]);
@@ -297,15 +300,24 @@ impl<'a> Writer<'a> {
             octets.extend_from_slice(&tpid.to_be_bytes());
             octets.extend_from_slice(&vlan.to_be_bytes());
         }
+        let in_session = self.settings.sessions[usize::from(from_server)];
+        if in_session {
+            octets.extend_from_slice(&squall_wire::link::PPPOE_SESSION.to_be_bytes());
+            // Number and length follow.
+            octets.extend_from_slice(&SESSION);
+            octets.extend_from_slice(&[0; SESSION_HEADER - SESSION.len()]);
+        }
+        let session_end = octets.len();
+        let kind = |address| if in_session { ppp_protocol(address) } else { ethertype(address) };
         match self.settings.gre {
-            None => octets.extend_from_slice(&ethertype(sender)),
+            None => octets.extend_from_slice(&kind(sender)),
             Some(gre) => {
                 let (source, destination) = if from_server {
                     (gre.destination, gre.source)
                 } else {
                     (gre.source, gre.destination)
                 };
-                octets.extend_from_slice(&ethertype(source));
+                octets.extend_from_slice(&kind(source));
                 let outer = Ip {
                     ttl: 64,
                     tos: 0,
@@ -323,6 +335,11 @@ impl<'a> Writer<'a> {
         let body = packet.head.len() + packet.payload.len();
         network(&packet.ip, sender, receiver, packet.head.protocol(self), body, &mut octets)?;
         self.transport(packet, &mut octets);
+        if in_session {
+            let len = octets.len() - session_end;
+            let of_session = u16::try_from(len).map_err(|_| Error::TooLong { octets: len })?;
+            octets[session_end - 2..session_end].copy_from_slice(&of_session.to_be_bytes());
+        }
         Ok(octets)
     }
 
@@ -520,6 +537,11 @@ fn ethertype(address: IpAddr) -> [u8; 2] {
     } else {
         squall_wire::link::IPV6.to_be_bytes()
     }
+}
+
+/// The protocol of PPP that carries packets with this address (RFC 1332 §2, RFC 5072 §2).
+fn ppp_protocol(address: IpAddr) -> [u8; 2] {
+    if address.is_ipv4() { [0, 0x21] } else { [0, 0x57] }
 }
 
 fn one_family(one: IpAddr, other: IpAddr) -> Result<(), Error> {

@@ -152,6 +152,26 @@ fn tags_and_tunnels_are_those_of_the_other_builder() {
 }
 
 #[test]
+fn packets_of_one_end_are_in_a_session() {
+    let settings = Settings { vlans: vec![7], sessions: [true, false], ..Settings::default() };
+    let turns = vec![turn(End::Client, b"abc"), turn(End::Server, b"d")];
+    for version in [4, 6] {
+        let conversation = exchange(Transport::Udp, turns.clone());
+        let frames = frames(&conversation, &ends(version), &settings).unwrap();
+        let [there, back] = [0, 1].map(|i| squall_wire::Frame::dissect(frames[i].octets.clone()));
+        let ip = format!("ipv{version}/udp");
+        assert_eq!(there.names(), format!("eth/vlan/pppoe/ppp/{ip}"));
+        assert_eq!(back.names(), format!("eth/vlan/{ip}"));
+        let value = |name: &str| there.value(&there.field(name).unwrap());
+        let len = frames[0].octets.len() as u128 - 14 - 4 - 6;
+        assert_eq!((value("pppoe.session"), value("pppoe.length")), (0, len));
+        // After the headers, both directions are written likewise.
+        let plain = super::frames(&conversation, &ends(version), &Settings::default()).unwrap();
+        assert_eq!(hex(&frames[0].octets[26..]), hex(&plain[0].octets[14..]));
+    }
+}
+
+#[test]
 fn packets_beyond_the_mtu_are_fragmented() {
     for version in [4, 6] {
         let octets: Vec<u8> = (0..4000u32).map(|i| (i / 7) as u8).collect();

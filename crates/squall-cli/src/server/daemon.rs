@@ -20,6 +20,23 @@ pub struct Access {
     verify: Option<Verify>,
 }
 
+/// A daemon, and access to it.
+#[derive(Debug, clap::Args)]
+pub struct Daemon {
+    /// Ask the daemon at https://HOST[:PORT], at http://... (one that is --plain), or at unix:PATH
+    /// on this machine
+    #[arg(long, value_name = "URL", default_value = HERE)]
+    daemon: String,
+    #[command(flatten)]
+    access: Access,
+}
+
+impl Daemon {
+    pub fn client(&self) -> Result<Client, Error> {
+        self.access.client(&self.daemon)
+    }
+}
+
 impl Access {
     pub fn client(&self, url: &str) -> Result<Client, Error> {
         let of_environment =

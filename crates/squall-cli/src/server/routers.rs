@@ -13,7 +13,7 @@ use squall_server::Client;
 use squall_units::{Cannot, Nanos};
 
 use super::{
-    daemon::{Access, HERE},
+    daemon::Daemon,
     show::{encoded, only_run, unreadable},
 };
 use crate::{
@@ -104,22 +104,14 @@ struct OfRun {
     /// Use this run [default: the only live one with routers]
     #[arg(long, value_name = "ID")]
     run: Option<String>,
-    /// Ask the daemon at https://HOST[:PORT], at http://... (one that is --plain), or at unix:PATH
-    /// on this machine
-    #[arg(long, value_name = "URL", default_value = HERE)]
-    daemon: String,
     #[command(flatten)]
-    access: Access,
+    daemon: Daemon,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 impl OfRun {
-    fn client(&self) -> Result<Client, Error> {
-        self.access.client(&self.daemon)
-    }
-
     /// The ID of the run. `what` is to be done to its routers.
     fn run(&self, client: &Client, what: &str) -> Result<String, Error> {
         let failed = RefCell::new(None);
@@ -147,7 +139,7 @@ fn routers(client: &Client, run: &str) -> Result<Vec<RouterReport>, Error> {
 }
 
 pub fn show(args: &ShowArgs) -> Result<ExitCode, Error> {
-    let client = args.of.client()?;
+    let client = args.of.daemon.client()?;
     let run = args.of.run(&client, "show")?;
     let mut found = routers(&client, &run)?;
     if let Some(name) = &args.router {
@@ -168,7 +160,7 @@ pub fn show(args: &ShowArgs) -> Result<ExitCode, Error> {
 }
 
 pub fn order(args: &OrderArgs) -> Result<ExitCode, Error> {
-    let client = args.of.client()?;
+    let client = args.of.daemon.client()?;
     let run = args.of.run(&client, "order")?;
     let router = match &args.router {
         Some(router) => router.clone(),

@@ -13,7 +13,7 @@ use squall_report::{
 use squall_server::{Client, RunRow};
 use squall_units::Cannot;
 
-use super::daemon::{Access, HERE};
+use super::daemon::Daemon;
 use crate::{
     output,
     table::{Side, table},
@@ -52,19 +52,15 @@ pub struct Args {
     /// Show hosts of this run [default: the only live one with hosts]
     #[arg(long, value_name = "ID")]
     run: Option<String>,
-    /// Ask the daemon at https://HOST[:PORT], at http://... (one that is --plain), or at unix:PATH
-    /// on this machine
-    #[arg(long, value_name = "URL", default_value = HERE)]
-    daemon: String,
     #[command(flatten)]
-    access: Access,
+    daemon: Daemon,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub fn show(args: &Args) -> Result<ExitCode, Error> {
-    let client = args.access.client(&args.daemon)?;
+    let client = args.daemon.client()?;
     let run = match &args.run {
         Some(run) => run.clone(),
         None => only_run(&client, ("show", "hosts"), |run| {

@@ -397,6 +397,8 @@ fn errors_of_the_user_are_status_2_with_a_location() {
         (http(&["--tls-option", "client_ca=x.pem"]), "--tls-option client_ca has no effect here"),
         (http(&["--pipeline", "4"]), "try --requests 4"),
         (http(&["--poisson"]), "spacing = \"poisson\" has no effect"),
+        (http(&["--streams", "2"]), "--http2"),
+        (http(&["--http2", "--streams", "2"]), "try --requests 2, or fewer streams"),
         (http(&["--tcp", "udp_idle=1s"]), "tcp.udp_idle has no effect"),
         (http(&["--wrap2", "vlan 7"]), "--wrap2"),
         (app(&["--wrap2", "vlan 7"]), "--port2 <ADDR>"),
@@ -409,6 +411,11 @@ fn errors_of_the_user_are_status_2_with_a_location() {
         (serve(&["--body", "9", "-o", "body=8"]), "--body sets it already"),
         (serve(&["--tls-option", "ca=x.pem"]), "try client_ca"),
         (serve(&["--tls-option", "client_certificate=x.pem"]), "try certificate"),
+        (
+            serve(&["--proxy-protocol", "v1", "--proxy-option", "sources=10.0.0.0/24"]),
+            "proxy_protocol has settings of clients, but its clients are external",
+        ),
+        (serve(&["--proxy-protocol", "v3"]), "is not a version of the PROXY protocol"),
         (serve(&["--app", "mix", "--listen", "80"]), "listen = 80 has no effect on a mix"),
     ];
     for (args, expected) in cases {
@@ -1394,6 +1401,18 @@ fn the_doctor_tries_each_kind_of_port_and_what_should_work_does() {
     for word in ["CPU and clock", "Permissions", "Kernel", "Libraries", "Ports", "loop"] {
         assert!(text.contains(word), "{text}");
     }
+}
+
+#[test]
+fn the_doctor_examines_a_card_and_sends_nothing() {
+    let (status, out, err) = run(&["doctor", "--nic", "lo"]);
+    assert_eq!(status, 0, "{out}{err}");
+    for word in ["Link", "Queues", "Time", "Offloads", "XDP", "DPDK", "zero copy", "huge pages"] {
+        assert!(out.contains(word), "{out}");
+    }
+    assert!(!out.contains("Ports:"), "{out}");
+    let (status, _, err) = run(&["doctor", "--nic", "nosuch0"]);
+    assert!(status == 3 && err.contains("nosuch0") && err.contains("try one of: "), "{err}");
 }
 
 #[test]

@@ -1,4 +1,7 @@
-use squall_router::{Bgp, Daemon, Flap, GroupAttributes, GroupPart, Neighbor, RouteRange};
+use std::sync::Arc;
+
+use squall_bgp::RouteAttributes;
+use squall_router::{Bgp, Daemon, Flap, GroupAttributes, GroupPart, Neighbor, Origin, RouteRange};
 
 use super::*;
 
@@ -43,6 +46,7 @@ fn settings(side: u8, count: u8, groups: Vec<RouteGroup>) -> RouterSettings {
         ospf: None,
         ospf3: None,
         isis: None,
+        igp: squall_router::Igp::default(),
         hello: s(10),
         dead: s(40),
         rip: false,
@@ -143,6 +147,36 @@ fn routers_exchange_routes_and_report_their_sessions() {
     assert!(sums.all_up_after.is_some() && sums.acknowledged_after.is_some(), "{sums:?}");
     let updates: u64 = one.protocols.iter().map(|one| one.session.unwrap().sent.updates).sum();
     assert_eq!(updates, sums.sent.updates);
+}
+
+#[test]
+fn many_learnt_routes_become_destinations_in_several_turns() {
+    const COUNT: usize = 3 * SHARED_AT_ONCE;
+    let steps = [step(20, RouterOrder::Withdraw(GroupPart::default()), None)];
+    let mut pair = pair(vec![group("routes", range([16, 0, 0, 0], 24, COUNT as u32))], &steps);
+    let (destinations, table) = LearntTable::with_places(2 * COUNT as u32);
+    let [one, two] = pair.routers;
+    pair.routers = [one, two.sharing(Some(destinations))];
+    // Three sessions have learnt each route.
+    pair.run(10.0);
+    assert_eq!((pair.learnt(), table.bound() as usize), (vec![COUNT as u64; 3], COUNT));
+    pair.run(30.0);
+    assert_eq!((pair.learnt(), table.bound()), (vec![0; 3], 0));
+
+    // A turn takes some of the changes, and the next one follows at once.
+    let mut router = pair.routers.into_iter().nth(1).expect("two routers");
+    let prefix = |number: usize| {
+        let address = Ipv4Addr::from_bits(0x1000_0000 + 256 * number as u32).into();
+        of_speaker(Prefix { address, length: 24 })
+    };
+    let changes = (0..COUNT).map(|number| LearntChange { prefix: prefix(number), is_learnt: true });
+    router.changes = changes.collect::<Vec<_>>().into_iter();
+    for turn in 1..=3 {
+        assert_eq!(router.next_due(), Some(Nanos::ZERO));
+        router.advance(pair.now, &mut FrameQueue::default());
+        assert_eq!(table.bound() as usize, turn * SHARED_AT_ONCE);
+    }
+    assert!(router.next_due().is_some_and(|due| due > pair.now));
 }
 
 #[test]

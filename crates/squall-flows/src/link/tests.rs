@@ -531,27 +531,34 @@ fn a_frame_belongs_to_the_worker_of_its_flow_whatever_its_headers() {
 
 #[test]
 fn a_syn_of_a_known_sender_takes_the_short_path() {
-    let pool = "10.0.0.1-10.0.0.9";
-    let mut on_link = link(pool, network(1, Vec::new()));
     let sender = |number| MacAddr([2, 0, 0, 0, 9, number]);
-    let syn = |number| {
-        let mut packet = packet("10.0.0.77", "10.0.0.3");
-        packet[33] = SYN;
-        let macs = [network(1, Vec::new()).mac, sender(number)].map(|mac| mac.0).concat();
-        [macs, vec![8, 0], packet].concat()
-    };
-    // The second MAC address is a new one of the same sender.
-    for number in [1, 2] {
-        assert!(!on_link.is_usual(&syn(number)));
-        assert!(on_link.take(&syn(number)).is_some());
-        assert!(on_link.is_usual(&syn(number)) && on_link.take(&syn(number)).is_some());
-        let hop = on_link.resolve(Nanos(1), "10.0.0.77".parse().unwrap());
-        assert_eq!(hop, Answer::Mac(sender(number)));
+    for (pool, from, to, foreign, kind, flags) in [
+        ("10.0.0.1-10.0.0.9", "10.0.0.77", "10.0.0.3", "10.0.0.78", IPV4, 33),
+        ("fd00::1-fd00::9", "fd00::77", "fd00::3", "fd00::78", IPV6, 53),
+    ] {
+        let mut on_link = link(pool, network(1, Vec::new()));
+        let frame = |number, to, flag| {
+            let mut packet = packet(from, to);
+            packet.resize(80, 0);
+            packet[flags] = flag;
+            let macs = [network(1, Vec::new()).mac, sender(number)].map(|mac| mac.0).concat();
+            [macs, kind.to_be_bytes().to_vec(), packet].concat()
+        };
+        // The second MAC address is a new one of the same sender.
+        for number in [1, 2] {
+            let syn = frame(number, to, SYN);
+            assert!(!on_link.is_usual(&syn));
+            assert!(on_link.take(&syn).is_some());
+            assert!(on_link.is_usual(&syn) && on_link.take(&syn).is_some());
+            assert!(on_link.is_usual(&frame(9, to, 0)) && !on_link.is_usual(&frame(9, foreign, 0)));
+            let hop = on_link.resolve(Nanos(1), from.parse().unwrap());
+            assert_eq!(hop, Answer::Mac(sender(number)));
+        }
+        // All packets go to a router, so nothing is to be learned.
+        let next_hop = NextHop::Mac(sender(3));
+        let routed = link(pool, Network { next_hop, ..network(1, Vec::new()) });
+        assert!(routed.is_usual(&frame(1, to, SYN)));
     }
-    // All packets go to a router, so nothing is to be learned.
-    let next_hop = NextHop::Mac(sender(3));
-    let routed = link(pool, Network { next_hop, ..network(1, Vec::new()) });
-    assert!(routed.is_usual(&syn(1)));
 }
 
 #[test]

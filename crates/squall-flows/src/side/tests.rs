@@ -750,6 +750,7 @@ fn conversation(number: usize, begin: Nanos, port: u16) -> Conversation {
         server: Program::server("s").recv(5).send(&"x".repeat(7 + number)).build().unwrap(),
         client_end: ("16.0.0.7".parse().unwrap(), port),
         server_end: ("48.0.0.1".parse().unwrap(), 80),
+        party: None,
     }
 }
 
@@ -1319,6 +1320,80 @@ fn a_session_that_both_sides_have_closed_is_complete_whatever_follows() {
 }
 
 #[test]
+fn headers_of_the_proxy_protocol_precede_flows_of_both_families_with_and_without_tls() {
+    use squall_apps::{Tls, TlsSettings, proxy::ProxyProtocol, proxy::ProxyVersion};
+    for (clients, servers, sources) in [
+        ("16.0.0.1-16.0.0.9", "48.0.0.1", "203.0.113.1"),
+        ("fd16::1-fd16::9", "fd48::1", "fd77::1"),
+    ] {
+        for (version, secure) in
+            [ProxyVersion::V1, ProxyVersion::V2].into_iter().flat_map(|v| [(v, false), (v, true)])
+        {
+            let source: IpAddr = sources.parse().unwrap();
+            let mut of = load(open(100));
+            of.clients = vec![pool(clients, 1024..=65535)];
+            of.servers = vec![pool(servers, 1..=1)];
+            of.limits.flows = Some(20);
+            let sources = Some(source..=source);
+            let proxy = ProxyProtocol { version, sources, ..ProxyProtocol::default() };
+            of.templates[0].proxy = Some(Arc::new(proxy));
+            of.templates[0].tls = secure.then(|| Tls::new(&TlsSettings::default()).unwrap());
+            let mut lab = Lab::new(&of);
+            lab.run(Nanos(10_000 * MS));
+            let all = lab.end().total();
+            for side in [&all.client, &all.server] {
+                let figures = (side.completed, side.sent_octets, side.received_octets);
+                assert_eq!(figures, (20, 80, 80), "{version:?} {secure}: {side:?}");
+            }
+            assert!(all.client.tcp.acked >= 80 + 20 * 28, "{:?}", all.client.tcp);
+            // Clients without a header are refused.
+            let mut direct = of.clone();
+            direct.templates[0].proxy = None;
+            let mut lab = Lab::new(&direct);
+            let settings =
+                SideSettings { role: Role::Servers, start: Nanos(MS), ..SideSettings::default() };
+            lab.sides[1] = Side::new(&of, &network(2), settings).unwrap();
+            lab.run(Nanos(10_000 * MS));
+            let all = lab.end().total();
+            assert_eq!(all.client.failed.get(Failure::Reset), 20, "{:?}", all.client);
+            assert_eq!(all.server.protocol_errors["proxy_missing"], 20);
+        }
+    }
+}
+
+#[test]
+fn flows_over_http2_have_all_requests_of_their_streams_with_and_without_other_layers() {
+    use squall_apps::{Http2, Tls, TlsSettings, builtin, proxy::ProxyProtocol};
+    let h2 = TlsSettings { alpn: vec!["h2".into()], ..TlsSettings::default() };
+    for (proxied, secure) in [(false, false), (true, false), (true, true)] {
+        let mut of = load(open(100));
+        let client = builtin::HttpClient { requests: 5, ..builtin::HttpClient::default() };
+        of.templates[0].client = client.program("http").unwrap();
+        of.templates[0].server = builtin::http_server("http", 10_000).unwrap();
+        of.templates[0].proxy = proxied.then(|| Arc::new(ProxyProtocol::default()));
+        of.templates[0].tls = secure.then(|| Tls::new(&h2).unwrap());
+        of.templates[0].http = Some(Http2 { streams: 3, ..Http2::default() });
+        of.limits.flows = Some(20);
+        let mut lab = Lab::new(&of);
+        lab.run(Nanos(10_000 * MS));
+        let all = lab.end().total();
+        for side in [&all.client, &all.server] {
+            let figures = side.http2.as_ref().unwrap();
+            let found = (side.completed, side.http[1], figures.connections, figures.streams);
+            assert_eq!(found, (20, 300, 20, 300), "{proxied} {secure}: {side:?}");
+        }
+        let asked = all.client.requests;
+        assert_eq!((asked.asked, asked.sent, asked.answered), (300, 300, 300));
+        assert_eq!(all.client.sent_octets, all.server.received_octets, "{proxied} {secure}");
+        assert_eq!(all.server.sent_octets, all.client.received_octets, "{proxied} {secure}");
+    }
+    let mut of = load(open(100));
+    of.templates[0].http = Some(Http2::default());
+    let error = Side::new(&of, &network(1), SideSettings::default()).err().expect("no requests");
+    assert!(error.to_string().contains("over HTTP/2"), "{error}");
+}
+
+#[test]
 fn open_flows_are_listed() {
     let mut of = load(open(1000));
     // The server waits for more octets than the client sends.
@@ -1818,6 +1893,57 @@ fn a_lost_address_ends_the_flows_of_its_host_alone_and_nothing_more_leaves() {
     lab.run(Nanos(12_000 * MS));
     let client = lab.sides[0].statistics(false).total().client;
     assert_eq!((client.completed, client.failed.total()), (5, 5));
+}
+
+#[test]
+fn conversations_begin_from_hosts_and_their_servers_know_which_they_are() {
+    // Each server answers with another number of octets.
+    let conversations = (0..8).map(|i| Conversation {
+        party: Some(i as u32 / 2),
+        ..conversation(i, Nanos(i as u64 * 100 * MS), 1000 + i as u16)
+    });
+    let script = Script { conversations: conversations.collect(), ..Script::default() };
+    let mut load = scripted(Script { loops: Some(1), ..script });
+    load.clients[0] = pool_of_hosts(0);
+    let (mut lab, table) = (Lab::new(&load), two_hosts(0, network(2).mac));
+    for side in &mut lab.sides {
+        side.use_hosts(&load, &[Some(table.clone())]);
+    }
+    let hosts = [0, 2].map(|number| table.get(number).expect("two hosts are bound"));
+    [0, 2].into_iter().for_each(|number| table.unbind(number));
+    lab.run(Nanos(50 * MS));
+    hosts.iter().for_each(|host| table.bind(host.number, host.address, host.next_hop));
+    lab.run(Nanos(280 * MS));
+    let of = |lab: &Lab, number: u32| {
+        let hosted = lab.sides[0].statistics(true).hosted;
+        let found = hosted.into_iter().find(|one| one.number == number);
+        found.map(|one| (one.client, one.not_begun))
+    };
+    let no_host = Some((None, Some("no_host")));
+    assert_eq!([0, 1].map(|n| of(&lab, n)), [no_host; 2], "without its first, no later one");
+    lab.run(Nanos(480 * MS));
+    let [Some((Some(first), None)), Some((Some(second), None))] = [2, 4].map(|n| of(&lab, n))
+    else {
+        panic!("both have begun: {:?}", lab.sides[0].statistics(true).hosted)
+    };
+    assert_ne!(first, second, "parties take turns");
+    assert_eq!(of(&lab, 3), Some((Some(first), None)));
+    // The host loses its address after the first conversation of its party, and gets it again.
+    let lost = hosts.iter().find(|host| host.address == second).expect("one of them");
+    table.unbind(lost.number);
+    lab.run(Nanos(490 * MS));
+    table.bind(lost.number, lost.address, lost.next_hop);
+    lab.run(Nanos(2000 * MS));
+    assert_eq!(of(&lab, 5), Some((None, Some("address_lost"))));
+    let [Some((Some(of_6), None)), of_7] = [6, 7].map(|n| of(&lab, n)) else {
+        panic!("the next party has a host: {:?}", lab.sides[0].statistics(true).hosted)
+    };
+    assert_eq!(of_7, Some((Some(of_6), None)));
+    let total = lab.end().total();
+    for end in [&total.client, &total.server] {
+        assert_eq!((end.completed, end.failed.total()), (5, 0), "{end:?}");
+    }
+    assert_eq!(total.client.received_octets, (2 + 3 + 4 + 6 + 7) + 5 * 7);
 }
 
 #[test]

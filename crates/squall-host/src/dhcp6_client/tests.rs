@@ -711,6 +711,191 @@ fn messages_of_hostile_servers_are_ignored_with_a_reason() {
     ignored(&mut script, &reply, "late_reply");
 }
 
+/// The time of a message that is repeated without an answer, after `count` repetitions.
+fn settled(script: &mut Script, kind: Kind6, count: usize) -> f64 {
+    for _ in 0..count {
+        script.wait();
+        assert_eq!(script.sends(), Some(kind));
+    }
+    script.wait()
+}
+
+/// A client whose address is preferred for 100,000 s and valid for 200,000 s.
+fn bound_for_long() -> Script {
+    let mut script = Script::started();
+    script.get(&script.advertise(1));
+    script.get(&script.leases(script.of_kind(Kind6::Reply), 100_000, 200_000));
+    script
+}
+
+#[test]
+fn renew_is_repeated_every_ten_minutes_at_most() {
+    let mut script = bound_for_long();
+    assert!((script.wait_for(Kind6::Renew) - 50_000.0).abs() < 1e-3);
+    let waited = settled(&mut script, Kind6::Renew, 12);
+    assert!((540.0..=660.0).contains(&waited), "REN_MAX_RT: {waited} s");
+}
+
+#[test]
+fn rebind_is_repeated_every_ten_minutes_at_most_until_the_lease_ends() {
+    let mut script = bound_for_long();
+    let begin = script.now;
+    while script.sends() != Some(Kind6::Rebind) {
+        script.wait();
+    }
+    assert!((script.now - begin - seconds(80_000.0)).0 < 10, "T2");
+    let waited = settled(&mut script, Kind6::Rebind, 12);
+    assert!((540.0..=660.0).contains(&waited), "REB_MAX_RT: {waited} s");
+    while script.event != Some(Dhcp6Event::Expired) {
+        script.wait();
+    }
+    assert!((script.now - begin - seconds(200_000.0)).0 < 10, "the end of the valid lifetime");
+}
+
+#[test]
+fn the_first_times_between_requests_double() {
+    let mut script = Script::started();
+    script.get(&script.advertise(1));
+    let mut before = script.wait();
+    for _ in 0..3 {
+        let waited = script.wait();
+        assert!(doubles(before, waited), "{before} s, then {waited} s");
+        before = waited;
+    }
+}
+
+#[test]
+fn an_information_request_without_an_answer_is_repeated_four_times() {
+    let settings = Dhcp6Settings { address: false, ..Dhcp6Settings::default() };
+    let mut script = Script::with(settings);
+    let mut before = script.wait();
+    assert!((0.9..=1.1).contains(&before), "INF_TIMEOUT: {before} s");
+    for _ in 0..3 {
+        assert_eq!(script.sends(), Some(Kind6::InformationRequest));
+        let waited = script.wait();
+        assert!(doubles(before, waited), "{before} s, then {waited} s");
+        before = waited;
+    }
+    script.wait();
+    assert_eq!((script.sends(), script.client.state()), (None, Dhcp6State::Failed));
+    assert_eq!(script.client.failure(), Some(Dhcp6Failure::NoReply));
+}
+
+#[test]
+fn times_between_information_requests_never_exceed_an_hour_or_what_a_server_has_set() {
+    for (given, longest) in [(None, 3600.0), (Some(120), 120.0), (Some(59), 3600.0)] {
+        let mut settings = Dhcp6Settings { address: false, ..Dhcp6Settings::default() };
+        settings.timers.information.count = 0;
+        let mut script = Script::with(settings);
+        script.get(&Message6 { inf_max_rt: given, ..script.of_kind(Kind6::Reply) });
+        script.wait_for(Kind6::InformationRequest);
+        let waited = settled(&mut script, Kind6::InformationRequest, 16);
+        let range = longest * 0.9..=longest * 1.1;
+        assert!(range.contains(&waited), "INF_MAX_RT {given:?}: {waited} s");
+    }
+}
+
+#[test]
+fn the_first_information_request_waits_up_to_the_delay() {
+    let mut settings = Dhcp6Settings { address: false, ..Dhcp6Settings::default() };
+    settings.timers.delay = seconds(1.0);
+    let mut script = Script::with(settings);
+    assert_eq!(script.sends(), None);
+    assert!((0.0..=1.0).contains(&script.wait()), "INF_MAX_DELAY");
+    assert_eq!(script.sends(), Some(Kind6::InformationRequest));
+}
+
+#[test]
+fn configuration_without_an_end_is_never_renewed() {
+    let settings = Dhcp6Settings { address: false, ..Dhcp6Settings::default() };
+    let mut script = Script::with(settings);
+    script.get(&Message6 { refresh: Some(INFINITE), ..script.of_kind(Kind6::Reply) });
+    assert_eq!((script.client.state(), script.client.due()), (Dhcp6State::Informed, None));
+}
+
+#[test]
+fn a_reply_to_renew_makes_deprecated_addresses_preferred_again() {
+    let mut script = Script::bound();
+    while script.event != Some(Dhcp6Event::Deprecated) {
+        script.wait();
+    }
+    script.get(&script.reply());
+    assert_eq!(script.event, Some(Dhcp6Event::Renewed));
+    assert!(script.client.is_preferred());
+    assert_eq!(script.client.lease_seconds(), Some(1000));
+}
+
+#[test]
+fn t1_without_an_end_leaves_a_lease_to_its_lifetimes() {
+    let mut script = Script::started();
+    script.get(&script.advertise(1));
+    let mut reply = script.reply();
+    let association = reply.addresses.as_mut().unwrap();
+    (association.t1, association.t2) = (INFINITE, INFINITE);
+    script.get(&reply);
+    for (expected, event) in [(800.0, Dhcp6Event::Deprecated), (200.0, Dhcp6Event::Expired)] {
+        assert!((script.wait() - expected).abs() < 1e-6);
+        assert_eq!(script.event, Some(event), "without a Renew and a Rebind");
+    }
+}
+
+#[test]
+fn the_shorter_lifetimes_of_address_and_prefix_count_for_both() {
+    let settings = Dhcp6Settings { prefix: Some(56), collect: false, ..Dhcp6Settings::default() };
+    let mut script = Script::with(settings);
+    script.get(&script.advertise(1));
+    let mut reply = script.reply();
+    let prefix = &mut reply.prefixes.as_mut().unwrap().leases[0];
+    (prefix.preferred, prefix.valid) = (200, 300);
+    script.get(&reply);
+    assert!((script.wait() - 100.0).abs() < 1e-6, "T1");
+    while script.event != Some(Dhcp6Event::Expired) {
+        script.wait();
+    }
+    assert!((script.now - seconds(400.0)).0 < 10, "300 s after the reply");
+}
+
+#[test]
+fn the_times_of_all_messages_are_settable() {
+    let rules = Retransmission {
+        first: seconds(3.0),
+        longest: seconds(5.0),
+        count: 3,
+        duration: Nanos::ZERO,
+    };
+    let mut settings = Dhcp6Settings { collect: false, ..Dhcp6Settings::default() };
+    settings.timers.solicit = rules;
+    settings.timers.request = rules;
+    settings.timers.release = rules;
+    let mut script = Script::with(settings);
+    let times = |script: &mut Script, kind| {
+        let all: Vec<f64> = (0..2).map(|_| script.wait()).collect();
+        assert_eq!(script.sends(), Some(kind));
+        assert!((2.7..=3.3).contains(&all[0]), "IRT: {all:?}");
+        assert!((4.5..=5.5).contains(&all[1]), "MRT: {all:?}");
+    };
+    times(&mut script, Kind6::Solicit);
+    script.get(&script.advertise(1));
+    times(&mut script, Kind6::Request);
+    script.get(&script.reply());
+    script.step(Dhcp6Client::release);
+    times(&mut script, Kind6::Release);
+    script.wait();
+    assert_eq!((script.sends(), script.client.state()), (None, Dhcp6State::Released), "MRC");
+}
+
+#[test]
+fn a_duration_ends_the_repetitions_of_any_message() {
+    let mut settings = Dhcp6Settings { collect: false, ..Dhcp6Settings::default() };
+    settings.timers.solicit.duration = seconds(4.0);
+    let mut script = Script::with(settings);
+    let begin = script.now;
+    while script.client.state() != Dhcp6State::Failed {
+        script.wait();
+    }
+    assert_eq!(script.now - begin, seconds(4.0), "MRD");
+}
+
 #[test]
 fn the_record_of_a_client_is_small() {
     assert!(size_of::<Dhcp6Client>() <= 192, "{} octets", size_of::<Dhcp6Client>());
@@ -792,6 +977,20 @@ proptest! {
         prop_assert_eq!(addresses.len(), bound, "an address was given twice");
         if loss == 0 && pool as usize >= clients {
             prop_assert_eq!(bound, clients);
+        }
+        // The server leaks no address: all can be given again when offers and leases have ended.
+        now = now + seconds(200_000.0);
+        server.expire(now);
+        prop_assert_eq!((server.bound(), server.leases().count()), (0, 0));
+        for i in 0..pool {
+            let solicit = Message6 {
+                client: Some(duid_of(MacAddr([4, 0, 0, 0, 1, i as u8]))),
+                addresses: Some(Association { id: 1, ..Association::default() }),
+                ..Message6::new(Kind6::Solicit, 1)
+            };
+            let offer = server.receive(now, &solicit).unwrap().unwrap();
+            let given = offer.addresses.map(|of| of.leases.len());
+            prop_assert_eq!(given, Some(1), "address {} of {}", i, pool);
         }
     }
 

@@ -566,6 +566,145 @@ fn a_client_whose_addresses_all_belong_to_others_fails_after_four() {
     assert_eq!((declines, script.client.failure()), (4, Some(DhcpFailure::Conflict)));
 }
 
+#[test]
+fn the_times_of_a_discover_are_settable() {
+    let mut script = Script::started();
+    let (first, longest, spread) = (seconds(1.0), seconds(3.0), Nanos::ZERO);
+    script.timers = DhcpTimers { first, longest, spread, discovers: 5, ..script.timers };
+    script.wait();
+    for expected in [2.0, 3.0, 3.0] {
+        assert!((script.wait() - expected).abs() < 1e-6, "RFC 2131 section 4.1");
+        assert_eq!(script.sends(), Some((Kind::Discover, None)));
+    }
+    script.wait();
+    assert_eq!(script.client.failure(), Some(DhcpFailure::NoOffer));
+}
+
+#[test]
+fn the_times_of_a_request_begin_anew_after_those_of_the_discover() {
+    let mut script = Script::started();
+    for _ in 0..3 {
+        script.wait();
+    }
+    script.offer();
+    assert!(is_about(script.wait(), 4.0), "not 32 s");
+    assert!(is_about(script.wait(), 8.0));
+}
+
+#[test]
+fn a_discover_after_a_refusal_begins_with_4_seconds() {
+    let mut script = Script::started();
+    script.wait();
+    script.offer();
+    script.wait();
+    script.get(&script.reply(Kind::Nak));
+    assert_eq!(script.sends(), Some((Kind::Discover, None)));
+    assert!(is_about(script.wait(), 4.0));
+}
+
+#[test]
+fn while_rebinding_half_of_the_rest_of_the_lease_passes_and_at_least_a_minute() {
+    let mut script = Script::bound(1000);
+    while script.client.state() != DhcpState::Rebinding {
+        script.wait();
+    }
+    assert_eq!(script.now, seconds(975.0));
+    for expected in [62.5, 60.0] {
+        let waited = script.wait();
+        assert!((waited - expected).abs() < 1e-6, "{waited} s, expected {expected} s");
+        assert_eq!(script.sends(), Some((Kind::Request, None)), "RFC 2131 section 4.4.5");
+    }
+    assert!((script.wait() - 2.5).abs() < 1e-6);
+    assert_eq!(script.event, Some(DhcpEvent::Expired));
+}
+
+#[test]
+fn the_shortest_time_between_renewals_is_settable() {
+    let mut script = Script::bound(1000);
+    script.timers.renewal = seconds(10.0);
+    script.wait();
+    for expected in [187.5, 93.75, 46.875, 23.4375, 11.71875, 10.0] {
+        let waited = script.wait();
+        assert!((waited - expected).abs() < 1e-6, "{waited} s, expected {expected} s");
+        assert_eq!(script.client.state(), DhcpState::Renewing);
+    }
+    script.wait();
+    assert_eq!((script.client.state(), script.now), (DhcpState::Rebinding, seconds(975.0)));
+}
+
+#[test]
+fn a_nak_while_rebinding_takes_the_address_away() {
+    let mut script = Script::bound(1000);
+    while script.client.state() != DhcpState::Rebinding {
+        script.wait();
+    }
+    script.get(&script.reply(Kind::Nak));
+    assert_eq!((script.event, script.client.address()), (Some(DhcpEvent::Refused), None));
+    assert_eq!(script.sends(), Some((Kind::Discover, None)));
+}
+
+#[test]
+fn another_server_may_extend_the_lease_while_rebinding() {
+    let mut script = Script::bound(1000);
+    while script.client.state() != DhcpState::Rebinding {
+        script.wait();
+    }
+    let server = Some([10, 0, 0, 66].into());
+    script.get(&Message { server, lease: Some(1000), ..script.reply(Kind::Ack) });
+    assert_eq!((script.event, script.client.server()), (Some(DhcpEvent::Renewed), server));
+    script.wait();
+    assert_eq!(script.sends(), Some((Kind::Request, server)), "at T1 that server is asked");
+}
+
+#[test]
+fn an_ack_that_comes_after_the_end_of_the_lease_is_ignored() {
+    let mut script = Script::bound(100);
+    while script.client.state() != DhcpState::Rebinding {
+        script.wait();
+    }
+    let ack = Message { lease: Some(100), ..script.reply(Kind::Ack) };
+    while script.event != Some(DhcpEvent::Expired) {
+        script.wait();
+    }
+    script.get(&ack);
+    assert_eq!(script.event, Some(DhcpEvent::Ignored("wrong_xid")));
+    assert_eq!(script.client.address(), None);
+}
+
+#[test]
+fn a_lease_with_t1_at_t2_is_rebound_without_a_renewal() {
+    let mut script = Script::started();
+    script.offer();
+    let (lease, renewal) = (Some(600), Some(300));
+    script.get(&Message { lease, renewal, rebinding: renewal, ..script.reply(Kind::Ack) });
+    assert!((script.wait() - 300.0).abs() < 1e-6);
+    assert_eq!(
+        (script.sends(), script.client.state()),
+        (Some((Kind::Request, None)), DhcpState::Rebinding)
+    );
+}
+
+#[test]
+fn the_pause_after_a_decline_is_settable() {
+    let mut script = Script { check: true, ..Script::started() };
+    script.timers.declined = seconds(33.0);
+    script.offer();
+    script.ack(600);
+    script.step(|client, cx| client.checked(cx, true));
+    assert!((script.wait() - 33.0).abs() < 1e-6, "RFC 2131 section 3.1.5");
+    assert_eq!(script.sends(), Some((Kind::Discover, None)));
+}
+
+#[test]
+fn the_lease_counts_from_its_request_while_the_address_is_examined() {
+    let mut script = Script { check: true, ..Script::started() };
+    script.offer();
+    script.ack(600);
+    script.now = script.now + seconds(6.0);
+    script.step(|client, cx| client.checked(cx, false));
+    assert!((script.wait() - 294.0).abs() < 1e-6, "T1 is 300 s after the request");
+}
+
 fn with(fault: Fault) -> Script {
     Script { faults: [fault].into_iter().collect(), ..Script::started() }
 }
@@ -695,6 +834,15 @@ proptest! {
         prop_assert_eq!(addresses.len(), bound, "an address was given twice");
         if loss == 0 && pool as usize >= clients {
             prop_assert_eq!(bound, clients);
+        }
+        // The server leaks no address: all can be given again when offers and leases have ended.
+        now = now + seconds(100_000.0);
+        server.expire(now);
+        prop_assert_eq!((server.bound(), server.leases().count()), (0, 0));
+        for i in 0..pool {
+            let message = Message::new(Kind::Discover, 1, MacAddr([4, 0, 0, 0, 0, i as u8]));
+            let offer = server.receive(now, &message).unwrap();
+            prop_assert!(offer.is_some(), "address {} of {}", i, pool);
         }
     }
 }

@@ -351,18 +351,32 @@ impl HostGroup {
         while let Some(services) = &mut self.services
             && let Some(Some(action)) = services.names.step(host, |own| own.timer(now))
         {
-            let counted = &mut services.names.mdns;
+            let names = &mut services.names;
             match action {
-                MdnsAction::Probe => counted.probes += 1,
-                MdnsAction::Announce { .. } => counted.announcements += 1,
+                MdnsAction::Probe => names.mdns.probes += 1,
+                MdnsAction::Announce { .. } => names.mdns.announcements += 1,
+                MdnsAction::Answer { .. } => {}
             }
             let (Some(name), records) = (self.own_name(host), self.name_records(host)) else {
                 continue;
             };
+            if let MdnsAction::Answer { kind } = action {
+                let Some(services) = &mut self.services else { return };
+                let own = services.names.own.get_mut(host as usize);
+                let may = |own: &mut MdnsName| own.may_multicast(now, false);
+                if records.count(kind) == 0 || !own.is_some_and(may) {
+                    continue;
+                }
+                services.names.mdns.answered += 1;
+            }
             self.push_name(host, None, out, |out| match action {
                 MdnsAction::Probe => mdns::write_probe(&name, &records, ttl, out),
                 MdnsAction::Announce { .. } => {
                     mdns::write_announcement(&name, &records, ttl, out);
+                }
+                MdnsAction::Answer { kind } => {
+                    let asked = MdnsEvent::Asked { kind, unicast: false, is_probe: false };
+                    mdns::write_answer((&asked, &[]), &name, &records, ttl, out);
                 }
             });
         }
@@ -434,7 +448,8 @@ impl HostGroup {
             };
             let chance = self.chance(host);
             let names = &mut self.services.as_mut()?.names;
-            let is_probing = names.own.get(host as usize)?.is_probing();
+            let of = names.own.get(host as usize)?;
+            let (is_probing, is_recent) = (of.is_probing(), of.is_recent(now, ttl));
             let own = (&name, &records);
             let event = mdns::read(datagram.payload, datagram.ports.0, own, is_probing, ttl);
             let to = (from, datagram.source, datagram.ports.0);
@@ -448,19 +463,24 @@ impl HostGroup {
                     *names.mdns.ignored.entry("no_address").or_default() += 1;
                     continue;
                 }
-                Ok(
-                    MdnsEvent::Asked { unicast: true, is_probe: false, .. }
-                    | MdnsEvent::Legacy { .. },
-                ) => {
+                Ok(MdnsEvent::Legacy { .. }) => {
                     names.mdns.unicast += 1;
                     Some(to)
                 }
-                Ok(MdnsEvent::Asked { is_probe, .. }) => {
-                    if !names.own.get_mut(host as usize)?.may_multicast(now, is_probe) {
+                Ok(MdnsEvent::Asked { unicast: true, is_probe: false, .. }) if is_recent => {
+                    names.mdns.unicast += 1;
+                    Some(to)
+                }
+                Ok(MdnsEvent::Asked { unicast, is_probe, .. }) => {
+                    let may = names.own.get_mut(host as usize)?.may_multicast(now, is_probe);
+                    // A quarter of a short validity has passed within the second.
+                    let is_unicast = !may && unicast && !is_probe;
+                    if !may && !is_unicast {
                         continue;
                     }
-                    names.mdns.answered += 1;
-                    None
+                    names.mdns.answered += u64::from(may);
+                    names.mdns.unicast += u64::from(is_unicast);
+                    is_unicast.then_some(to)
                 }
                 Ok(MdnsEvent::Conflict) => {
                     names.mdns.conflicts += 1;
@@ -474,6 +494,18 @@ impl HostGroup {
                 Ok(MdnsEvent::Lost) => {
                     names.mdns.ties += 1;
                     names.step(host, |own| own.lose(now));
+                    continue;
+                }
+                Ok(MdnsEvent::AskedInPart { kind, known }) => {
+                    let of = datagram.source;
+                    names.step(host, |own| own.defer(now, chance, of, kind, known));
+                    self.schedule(host);
+                    continue;
+                }
+                Ok(MdnsEvent::Knows { known, more }) => {
+                    let of = datagram.source;
+                    names.step(host, |own| own.knows(now, chance, of, known, more));
+                    self.schedule(host);
                     continue;
                 }
                 Ok(MdnsEvent::Nothing) => continue,

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    net::Ipv4Addr,
+    net::{Ipv4Addr, Ipv6Addr},
 };
 
 use squall_stats::Histogram;
@@ -10,11 +10,12 @@ use squall_units::{MacAddr, Nanos, mix};
 
 use super::{AT_ONCE, HostGroup};
 use crate::{
-    DhcpState, FrameQueue, LogProtocol, PPP_IPV4, PPP_IPV6, PPPOE_DISCOVERY, PPPOE_SESSION,
-    PppPhase, PppoeClient, PppoeClientSettings, PppoeContext, PppoeEvent, PppoeFrame, PppoePacket,
-    PppoeServer, PppoeServerContext, PppoeServerSettings, PppoeState, PppoeStep, echo_reply,
+    DhcpState, FrameQueue, GroupMessage, LogProtocol, PPP_IPV4, PPP_IPV6, PPPOE_DISCOVERY,
+    PPPOE_SESSION, PppLink, PppPhase, PppoeClient, PppoeClientSettings, PppoeContext, PppoeEvent,
+    PppoeFrame, PppoePacket, PppoeServer, PppoeServerContext, PppoeServerSettings, PppoeState,
+    PppoeStep, echo_reply,
     host::{IPV4, IPV6, begin_frame},
-    ppp_word,
+    igmp, mld, ppp_word,
 };
 
 /// Role of the hosts of a group in PPPoE.
@@ -98,6 +99,46 @@ impl PppoeHosts {
     /// The address of a client's host, and that of its server.
     pub(super) fn addresses(&self, host: u32) -> Option<(Ipv4Addr, Ipv4Addr)> {
         self.clients.get(host as usize).and_then(PppoeClient::addresses)
+    }
+
+    /// The families, IPv4 and IPv6, that the session of a client's host carries now. `None`: the
+    /// group is an access concentrator.
+    pub(super) fn carries(&self, host: u32) -> Option<[bool; 2]> {
+        let client = self.clients.get(host as usize)?;
+        let is_open = matches!(client.state(), PppoeState::Session | PppoeState::Open);
+        Some([client.addresses().is_some(), is_open && client.link().is_up6()])
+    }
+
+    /// The link-local address of a client's host.
+    pub(super) fn link_local(&self, host: u32) -> Option<Ipv6Addr> {
+        self.clients.get(host as usize).map(|client| client.link().link_local())
+    }
+
+    /// The sessions that carry a family: that of a client's host, or those of an access
+    /// concentrator. Each has the MAC address of its other end, its number, and the own link-local
+    /// address.
+    fn open_sessions(&self, host: u32, family: usize) -> Vec<(MacAddr, u16, Ipv6Addr)> {
+        if let Some(server) = &self.server {
+            let is_up = |link: &PppLink| if family == 0 { link.is_up() } else { link.is_up6() };
+            let links = server.links().filter(|(.., link)| is_up(link));
+            let mut all: Vec<_> =
+                links.map(|(mac, number, link)| (mac, number, link.link_local())).collect();
+            all.sort_unstable_by_key(|(_, number, _)| *number);
+            return all;
+        }
+        let carries = self.carries(host).is_some_and(|carries| carries[family]);
+        let client = self.clients.get(host as usize).filter(|_| carries);
+        let of = |client: &PppoeClient| {
+            let (mac, number) = client.session();
+            (mac, number, client.link().link_local())
+        };
+        client.map(of).into_iter().collect()
+    }
+
+    /// Whether messages of IGMP or MLD leave in sessions. An access concentrator sends only
+    /// queries there: its own memberships are those of its link.
+    pub(super) fn has(&self, message: &GroupMessage) -> bool {
+        self.server.is_none() || matches!(message, GroupMessage::Query(_))
     }
 
     /// A name server that the server of a host's session named.
@@ -205,6 +246,85 @@ impl HostGroup {
             }
         }
         self.push_pppoe(self.mac(host), step.send, out);
+        self.follow_session(host, now);
+    }
+
+    /// Whether the session of a host carries the families of its multicast groups. Other groups of
+    /// hosts have no sessions.
+    pub(super) fn carries_groups(&self, host: u32) -> bool {
+        let (Some(pppoe), Some(multicast)) = (&self.pppoe, &self.settings.services.multicast)
+        else {
+            return true;
+        };
+        let has = |carries: [bool; 2]| {
+            multicast.ranges.iter().all(|(first, _)| carries[usize::from(first.is_ipv6())])
+        };
+        pppoe.carries(host).is_none_or(has)
+    }
+
+    /// Memberships are those of a session: with the next one, the host joins its groups again,
+    /// because the other end knows nothing of them.
+    fn follow_session(&mut self, host: u32, now: Nanos) {
+        if self.settings.services.multicast.is_none() {
+            return;
+        }
+        match self.carries_groups(host) {
+            true => self.can_join(host, now),
+            false => self.forget_groups(host, now),
+        }
+    }
+
+    /// Sends a message of IGMP or MLD in the session of a host or, as an access concentrator, in
+    /// those of all clients.
+    pub(super) fn push_in_sessions(
+        &self,
+        host: u32,
+        (message, family): (&GroupMessage, usize),
+        out: &mut FrameQueue,
+    ) {
+        let Some(pppoe) = &self.pppoe else { return };
+        let from = self.mac(host);
+        for (to, number, link_local) in pppoe.open_sessions(host, family) {
+            let mut packet = Vec::new();
+            let protocol = match family {
+                0 => {
+                    let own = self.address(host).unwrap_or(Ipv4Addr::UNSPECIFIED);
+                    igmp::write(own, message, &mut packet);
+                    PPP_IPV4
+                }
+                _ => {
+                    mld::write(link_local, message, &mut packet);
+                    PPP_IPV6
+                }
+            };
+            let frame = PppoeFrame::session(to, number, protocol, &packet);
+            out.push(self.due, |octets| {
+                begin_frame(octets, (to, from), &self.settings.tags, frame.kind);
+                octets.extend_from_slice(&frame.octets);
+            });
+        }
+    }
+
+    /// Handles what only concerns multicast groups in a packet of a session: a message of IGMP or
+    /// MLD, or a packet of a group. `None`: it is another packet.
+    fn receive_multicast(
+        &mut self,
+        now: Nanos,
+        host: u32,
+        packet: &[u8],
+        out: &mut FrameQueue,
+    ) -> Option<bool> {
+        let (family, is_message) = match packet.first()? >> 4 {
+            4 => (0, igmp::is_igmp(packet)),
+            6 => (1, mld::is_mld(packet)),
+            _ => return None,
+        };
+        if is_message {
+            self.receive_group_message(now, Some(host), (packet, family), out);
+            return Some(true);
+        }
+        // It is not for hosts alone: streams count it, too.
+        self.observe_packet(now, (packet, family)).then_some(false)
     }
 
     fn step_pppoe_server(
@@ -304,6 +424,12 @@ impl HostGroup {
         }
         if let Some(packet) = carried
             && let Some(claimed) = self.receive_names(now, (Some(host), from), (packet, false), out)
+        {
+            self.schedule(host);
+            return claimed;
+        }
+        if let Some(packet) = carried
+            && let Some(claimed) = self.receive_multicast(now, host, packet, out)
         {
             self.schedule(host);
             return claimed;

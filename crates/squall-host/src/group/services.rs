@@ -404,6 +404,9 @@ impl HostGroup {
 
     /// The host has an address, and so joins its groups.
     pub(super) fn can_join(&mut self, host: u32, now: Nanos) {
+        if !self.carries_groups(host) {
+            return;
+        }
         if let (Some(settings), Some(services)) =
             (&self.settings.services.multicast, &mut self.services)
             && services.records[host as usize].memberships.is_none()
@@ -529,6 +532,9 @@ impl HostGroup {
         family: usize,
         out: &mut FrameQueue,
     ) {
+        if self.pppoe.as_ref().is_some_and(|of| of.has(message)) {
+            return self.push_in_sessions(host, (message, family), out);
+        }
         let mac = self.mac(host);
         out.push(self.due, |octets| {
             if family == 0 {
@@ -547,7 +553,9 @@ impl HostGroup {
 
     /// The link-local address of a host, also if the group has no IPv6.
     fn link_local_of(&self, host: u32) -> Ipv6Addr {
-        self.ipv6_at(host, None).unwrap_or_else(|| link_local(self.mac(host)))
+        let of_session = self.pppoe.as_ref().and_then(|of| of.link_local(host));
+        let own = of_session.or_else(|| self.ipv6_at(host, None));
+        own.unwrap_or_else(|| link_local(self.mac(host)))
     }
 
     /// Whether an IP packet is for the host to whose MAC address it came, or, without such a host,
@@ -604,20 +612,31 @@ impl HostGroup {
     /// Counts a received frame, if it is one of a multicast group. Only frames of the hosts' VLAN
     /// count.
     pub fn observe(&mut self, now: Nanos, frame: &[u8]) {
-        let Some(services) = &mut self.services else { return };
         if self.settings.services.multicast.is_none() || frame.first().is_none_or(|to| to & 1 == 0)
         {
             return;
         }
-        let Some((_, _, kind, packet)) = parse(frame, &self.settings.tags) else { return };
-        let group = match kind {
-            IPV4 if !igmp::is_igmp(packet) => destination_of(packet, 0),
-            IPV6 if !mld::is_mld(packet) => destination_of(packet, 1),
-            _ => None,
-        };
-        if let Some(group) = group.filter(IpAddr::is_multicast) {
+        match parse(frame, &self.settings.tags) {
+            Some((.., IPV4, packet)) if !igmp::is_igmp(packet) => {
+                self.observe_packet(now, (packet, 0));
+            }
+            Some((.., IPV6, packet)) if !mld::is_mld(packet) => {
+                self.observe_packet(now, (packet, 1));
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts a packet of IPv4 or IPv6, if it is one of a multicast group of hosts that join some.
+    /// Returns whether it is.
+    pub(super) fn observe_packet(&mut self, now: Nanos, (packet, family): (&[u8], usize)) -> bool {
+        let Some(services) = &mut self.services else { return false };
+        let joins = self.settings.services.multicast.is_some();
+        let to = destination_of(packet, family).filter(|to| joins && to.is_multicast());
+        if let Some(group) = to {
             services.observe(now, group);
         }
+        to.is_some()
     }
 
     /// Sends the announcements of a host that are due.
@@ -671,13 +690,15 @@ impl HostGroup {
             Ok(announcement) => {
                 counted.received += 1;
                 let is_new = counted.neighbors.learn(now, announcement);
-                // Speakers that have just become fast are so for the next neighbors, too. Otherwise
-                // each of a flood of new ones would cost a visit to all hosts.
+                // Neighbors that come soon after one for which the speakers became fast share the
+                // announcements that follow a fast interval later. Otherwise each of a flood of new
+                // ones would cost a visit to all hosts.
                 let last = &mut services.sped_up[protocol];
-                if is_new && last.is_none_or(|last| now >= last + timers.fast_interval) {
-                    *last = Some(now);
+                let at = last.map_or(now, |last| now.max(last + timers.fast_interval));
+                if is_new && last.is_none_or(|last| now >= last) {
+                    *last = Some(at);
                     for record in &mut services.records {
-                        record.speakers[protocol].speed_up(now, timers);
+                        record.speakers[protocol].speed_up(at, timers);
                     }
                     (0..self.next).for_each(|host| self.schedule(host));
                 }
@@ -823,18 +844,24 @@ impl HostGroup {
         self.disconnect_ipv6(host, now);
         self.disconnect_pppoe(host);
         self.share(host, now);
+        self.forget_groups(host, now);
         let Some(services) = &mut self.services else { return };
-        let record = &mut services.records[host as usize];
-        record.speakers = Default::default();
-        record.memberships = None;
+        services.records[host as usize].speakers = Default::default();
         services.names.forget(host);
-        if let Some(settings) = &self.settings.services.multicast {
-            for index in services.joins.forget(host) {
-                settings
-                    .of_host(host, index)
-                    .into_iter()
-                    .for_each(|group| services.left(now, group));
-            }
+    }
+
+    /// Ends the memberships of a host that can no longer send.
+    pub(super) fn forget_groups(&mut self, host: u32, now: Nanos) {
+        let (Some(settings), Some(services)) =
+            (&self.settings.services.multicast, &mut self.services)
+        else {
+            return;
+        };
+        if services.records[host as usize].memberships.take().is_none() {
+            return;
+        }
+        for index in services.joins.forget(host) {
+            settings.of_host(host, index).into_iter().for_each(|group| services.left(now, group));
         }
     }
 
@@ -888,15 +915,22 @@ const MOST_OF_A_PORT: u32 = 256;
 /// Memberships that are to begin and to end.
 #[derive(Debug, Default)]
 struct Joins {
-    /// Hosts whose turn comes, with the number of groups that they have joined.
-    ready: VecDeque<(u32, u32)>,
+    /// Hosts whose turn comes, with their generations and the number of groups that they have
+    /// joined. Turns of former generations are passed over, and the first turn is of a present one.
+    ready: VecDeque<((u32, u32), u32)>,
     /// When the next join is due: `begin` plus `number` gaps.
     begin: Nanos,
     number: u64,
-    /// Ends of memberships.
-    held: VecDeque<Turn>,
+    /// Ends of memberships, with the generations of their hosts. As in `ready`, the first one is of
+    /// a present generation.
+    held: VecDeque<(u32, Turn)>,
     /// Groups that each host has joined and not left.
     current: HashMap<u32, Range<u32>>,
+    /// How often each host was forgotten. To search the queues for it each time would take long
+    /// while many hosts come and go.
+    generations: HashMap<u32, u32>,
+    /// Hosts forgotten since the whole of `ready` was searched for former generations.
+    forgotten: usize,
 }
 
 /// Memberships of a host, by number, that begin or end now.
@@ -917,7 +951,21 @@ impl Joins {
         if self.ready.is_empty() {
             (self.begin, self.number) = (now.max(self.begin), 0);
         }
-        self.ready.push_back((host, 0));
+        self.ready.push_back(((host, self.generation(host)), 0));
+    }
+
+    fn generation(&self, host: u32) -> u32 {
+        self.generations.get(&host).copied().unwrap_or_default()
+    }
+
+    /// Removes turns of former generations from the front of the queues.
+    fn pass_over(&mut self) {
+        let generations = &self.generations;
+        let is_former = |host: u32, generation: u32| {
+            generations.get(&host).is_some_and(|now| *now != generation)
+        };
+        while self.ready.pop_front_if(|((host, of), _)| is_former(*host, *of)).is_some() {}
+        while self.held.pop_front_if(|(of, turn)| is_former(turn.host, *of)).is_some() {}
     }
 
     fn is_over(&self) -> bool {
@@ -932,13 +980,14 @@ impl Joins {
     }
 
     fn due(&self, settings: &MulticastSettings) -> Option<Nanos> {
-        let end = self.held.front().map(|turn| turn.due);
+        let end = self.held.front().map(|(_, turn)| turn.due);
         self.next_join(settings).into_iter().chain(end).min()
     }
 
     /// The next change that is due by `now`.
     fn next(&mut self, now: Nanos, settings: &MulticastSettings) -> Option<Turn> {
-        if let Some(turn) = self.held.pop_front_if(|turn| turn.due <= now) {
+        if let Some((_, turn)) = self.held.pop_front_if(|(_, turn)| turn.due <= now) {
+            self.pass_over();
             let current = self.current.entry(turn.host).or_default();
             // The host may have left since, or joined again.
             if current.start == turn.from {
@@ -947,11 +996,12 @@ impl Joins {
             }
         }
         let due = self.next_join(settings).filter(|due| *due <= now)?;
-        let (host, from) = self.ready.pop_front()?;
+        let ((host, generation), from) = self.ready.pop_front()?;
+        self.pass_over();
         let to = if settings.rate.is_some() { from + 1 } else { settings.each() };
         self.number += 1;
         if to < settings.each() {
-            self.ready.push_front((host, to));
+            self.ready.push_front(((host, generation), to));
         } else if self.ready.is_empty() {
             (self.begin, self.number) = (due, 1);
             if let Some(rate) = settings.rate {
@@ -965,7 +1015,8 @@ impl Joins {
         }
         current.end = to;
         if let Some(hold) = settings.hold {
-            self.held.push_back(Turn { host, from, to, join: false, due: now + hold });
+            let turn = Turn { host, from, to, join: false, due: now + hold };
+            self.held.push_back((generation, turn));
         }
         let due = if settings.rate.is_some() { due } else { now };
         Some(Turn { host, from, to, join: true, due })
@@ -973,8 +1024,77 @@ impl Joins {
 
     /// Forgets a host. Returns the memberships that it has.
     fn forget(&mut self, host: u32) -> Range<u32> {
-        self.ready.retain(|(other, _)| *other != host);
-        self.held.retain(|turn| turn.host != host);
+        *self.generations.entry(host).or_default() += 1;
+        self.forgotten += 1;
+        // Hosts that come and go while others wait add a turn each time.
+        if 2 * self.forgotten > self.ready.len() {
+            self.forgotten = 0;
+            let generations = &self.generations;
+            self.ready.retain(|((host, of), _)| {
+                generations.get(host).is_none_or(|generation| generation == of)
+            });
+        }
+        self.pass_over();
         self.current.remove(&host).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::GroupVersion;
+
+    #[test]
+    fn hosts_that_are_forgotten_lose_their_turns_without_a_search() {
+        let settings = |rate, hold| MulticastSettings {
+            ranges: vec![(Ipv4Addr::new(239, 1, 0, 0).into(), 1)],
+            each: None,
+            filters: [SourceFilter::any(), SourceFilter::any()],
+            timers: [MembershipTimers::of(GroupVersion::Three); 2],
+            rate,
+            hold,
+        };
+        let slow = settings(Some(1), None);
+        let mut joins = Joins::default();
+        (0..100).for_each(|host| joins.add(host, Nanos::ZERO, &slow));
+        (10..20).for_each(|host| assert_eq!(joins.forget(host), 0..0));
+        assert_eq!(joins.ready.len(), 100, "no search for each");
+        joins.add(15, Nanos::ZERO, &slow);
+        joins.forget(0);
+        assert_eq!(joins.due(&slow), Some(Nanos::ZERO));
+        let late = Nanos(1000 * Nanos::SECOND.0);
+        let turns: Vec<u32> =
+            std::iter::from_fn(|| joins.next(late, &slow)).map(|turn| turn.host).collect();
+        assert_eq!(turns, (1..10).chain(20..100).chain([15]).collect::<Vec<_>>());
+        assert!(joins.is_over());
+        // A host that comes and goes while others wait does not fill the queue.
+        (0..100).for_each(|host| joins.add(host, Nanos::ZERO, &slow));
+        for _ in 0..1000 {
+            joins.forget(50);
+            joins.add(50, Nanos::ZERO, &slow);
+        }
+        assert!(joins.ready.len() <= 200, "{}", joins.ready.len());
+        for host in 0..100 {
+            joins.forget(host);
+        }
+        assert!(joins.is_over());
+
+        // A membership of the former generation does not end that of the next one.
+        let short = settings(None, Some(Nanos::SECOND));
+        let mut joins = Joins::default();
+        let turn = |joins: &mut Joins, at: u64| {
+            joins.next(Nanos(at), &short).map(|turn| (turn.host, turn.join))
+        };
+        [1, 2].into_iter().for_each(|host| joins.add(host, Nanos::ZERO, &short));
+        assert_eq!([0, 0].map(|at| turn(&mut joins, at)), [Some((1, true)), Some((2, true))]);
+        assert_eq!(joins.forget(2), 0..1);
+        joins.add(2, Nanos(500), &short);
+        assert_eq!(turn(&mut joins, 500), Some((2, true)));
+        let second = Nanos::SECOND.0;
+        assert_eq!(
+            [second, second, second + 500].map(|at| turn(&mut joins, at)),
+            [Some((1, false)), None, Some((2, false))]
+        );
+        assert!(joins.is_over());
     }
 }

@@ -1070,6 +1070,40 @@ proptest! {
             group.receive(now, (&frame[..frame.len().min(at)], false), &mut out);
         }
     }
+
+    #[test]
+    fn no_packets_in_a_session_make_a_group_panic_or_change_memberships(
+        octets in proptest::collection::vec(any::<u8>(), 0..100), kind in 0usize..4,
+        to_server: bool,
+    ) {
+        let mut link = Link::of(members_in_sessions(1));
+        link.run(Some(BEGIN + seconds(20.0)));
+        let (server, number) = link.groups[0].shared_session(0).unwrap();
+        let client = link.groups[0].mac(0);
+        let (to, from) = if to_server { (server, client) } else { (client, server) };
+        // Packets that lead to IGMP, MLD, a multicast group, and anywhere.
+        let source = if to_server { [10, 0, 1, 0] } else { [10, 0, 0, 1] };
+        let ipv4 = |protocol, group: [u8; 4]| {
+            let head = [0x46, 0, 0, 60, 0, 0, 0, 0, 1, protocol, 0, 0];
+            [&head[..], &source, &group, &[0x94, 4, 0, 0]].concat()
+        };
+        let mut ipv6 = vec![0x60, 0, 0, 0, 0, 60, 0, 1, 0xfe, 0x80];
+        ipv6.resize(24, 0);
+        ipv6.extend([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 58, 0, 5, 2, 0, 0, 0, 0]);
+        let starts = [ipv4(2, [224, 0, 0, 1]), ipv6, ipv4(17, [239, 1, 0, 0]), Vec::new()];
+        let protocol = if kind == 1 { crate::PPP_IPV6 } else { PPP_IPV4 };
+        let packet = [&starts[kind][..], &octets].concat();
+        let frame = PppoeFrame::session(to, number, protocol, &packet);
+        let mut whole = Vec::new();
+        begin_frame(&mut whole, (to, from), &[], frame.kind);
+        whole.extend(frame.octets);
+        let now = link.now;
+        let group = &mut link.groups[usize::from(to_server)];
+        group.receive(now, (&whole, false), &mut FrameQueue::default());
+        link.run(Some(now + seconds(5.0)));
+        let counted = seen(&link.groups[0]);
+        prop_assert_eq!((counted.joined, counted.left, counted.groups), (5, 0, 5));
+    }
 }
 
 fn sessions(link: &Link, group: usize) -> PppoeStatistics {
@@ -1367,6 +1401,76 @@ fn frames_of_groups_are_counted_by_membership_with_the_delays_of_join_and_leave(
     assert_eq!(counted.leave.max(), seconds(1.0).0);
 }
 
+/// Clients of PPPoE that join three groups of IPv4 and two of IPv6, and their concentrator, which
+/// is a querier.
+fn members_in_sessions(hosts: u32) -> [GroupSettings; 2] {
+    let of = MulticastSettings {
+        ranges: vec![(Ipv4Addr::new(239, 1, 0, 0).into(), 3), ("ff3e::1".parse().unwrap(), 2)],
+        ..multicast(0)
+    };
+    let member = ServiceSettings { multicast: Some(Arc::new(of)), ..Default::default() };
+    let queriers = Some([QuerierSettings::default(); 2]);
+    let querier = ServiceSettings { queriers, ..Default::default() };
+    let mut all = [services(pppoe(hosts), member), services(concentrator(hosts), querier)];
+    for settings in &mut all {
+        match &mut settings.pppoe {
+            Some(PppoeSettings::Client(of)) => of.ppp.ipv6 = true,
+            Some(PppoeSettings::Server(of)) => of.ppp.ipv6 = true,
+            None => {}
+        }
+    }
+    all
+}
+
+#[test]
+fn groups_are_joined_in_sessions_and_again_in_the_next_ones() {
+    let [clients, server] = members_in_sessions(4);
+    let mut link = Link::of([GroupSettings { release: true, ..clients }, server.clone()]);
+    link.run(Some(BEGIN + seconds(20.0)));
+    let groups = |link: &Link| link.of_group(1).querier.unwrap().groups;
+    assert_eq!((seen(&link.groups[0]).joined, groups(&link)), (20, 5));
+    // Longer than members without an answer are remembered: each session has general queries.
+    link.run(Some(BEGIN + seconds(300.0)));
+    assert_eq!(groups(&link), 5);
+    let counted = seen(&link.groups[0]);
+    assert!(counted.received["general_query"] >= 2 * 2 * 4, "{counted:?}");
+    assert_eq!((counted.ignored.len(), counted.left), (0, 0), "{counted:?}");
+    let outside = |frame: &Vec<u8>| frame[0] & 1 == 1 && frame[12..14] != [0x88, 0x63];
+    assert!(!link.sent_frames().iter().any(outside), "only PADIs go to all");
+
+    // The sessions end after unanswered requests of LCP, and their memberships with them.
+    link.groups.pop();
+    link.run(Some(link.now + seconds(160.0)));
+    assert_eq!((seen(&link.groups[0]).joined, seen(&link.groups[0]).left), (20, 20));
+    link.groups.push(HostGroup::new(server, link.now));
+    link.run(Some(link.now + seconds(120.0)));
+    assert_eq!((seen(&link.groups[0]).joined, groups(&link)), (40, 5));
+    link.stop();
+    assert_eq!((seen(&link.groups[0]).joined, seen(&link.groups[0]).left), (40, 40));
+}
+
+#[test]
+fn packets_of_groups_in_sessions_are_counted_by_membership_and_left_to_streams() {
+    let mut link = Link::of(members_in_sessions(2));
+    link.run(Some(BEGIN + seconds(20.0)));
+    let (server, session) = link.groups[0].shared_session(1).unwrap();
+    for (group, counts) in [([239, 1, 0, 2], (1, 0)), ([239, 1, 0, 9], (1, 1))] {
+        let mut packet = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 9, 17, 0, 0, 10, 0, 0, 1];
+        packet.extend(group);
+        packet.extend([0, 9, 0, 9, 0, 8, 0, 0]);
+        let host = link.groups[0].mac(1);
+        let frame = PppoeFrame::session(host, session, PPP_IPV4, &packet);
+        let mut octets = Vec::new();
+        begin_frame(&mut octets, (host, server), &[], frame.kind);
+        octets.extend(frame.octets);
+        let now = link.now;
+        let claimed = link.groups[0].receive(now, (&octets, false), &mut FrameQueue::default());
+        assert!(!claimed, "it is not for hosts alone");
+        let counted = seen(&link.groups[0]);
+        assert_eq!((counted.frames, counted.unexpected), counts);
+    }
+}
+
 #[test]
 fn speakers_are_each_others_neighbors_until_they_end() {
     let lldp = LldpSettings { system: "host-{}".into(), ..LldpSettings::default() };
@@ -1395,6 +1499,33 @@ fn speakers_are_each_others_neighbors_until_they_end() {
         assert_eq!((found.neighbors.len(), found.neighbors.ended), (0, 4));
     }
     both(&link, 1).iter().for_each(|of| assert_eq!(of.shutdowns, 4));
+}
+
+#[test]
+fn two_neighbors_in_a_fast_interval_each_get_an_announcement() {
+    let mut lldp = LldpSettings::default();
+    lldp.timers.fast = 1;
+    let with = ServiceSettings { lldp: Some(lldp.clone()), ..ServiceSettings::default() };
+    let mut group = HostGroup::new(services(fixed(2, 1, [10, 0, 0, 1]), with), BEGIN);
+    let mut out = FrameQueue::default();
+    let mut sent = |at: f64, neighbor: Option<u8>| {
+        let at = BEGIN + seconds(at);
+        while group.advance(at, &mut out) {}
+        if let Some(number) = neighbor {
+            let mac = MacAddr([2, 0, 0, 9, 9, number]);
+            let mut frame = Vec::new();
+            let ends = (crate::lldp::NEAREST_BRIDGE, mac);
+            crate::host::begin_frame(&mut frame, ends, &[], crate::lldp::LLDP);
+            crate::lldp::write(mac, 121, 1, &lldp, &mut frame);
+            group.receive(at, (&frame, false), &mut out);
+            while group.advance(at, &mut out) {}
+        }
+        group.statistics(true).lldp.unwrap().sent
+    };
+    assert_eq!(sent(10.0, None), 2, "one of each host");
+    assert_eq!(sent(10.0, Some(1)), 4);
+    assert_eq!([(10.25, 2), (10.5, 3)].map(|(at, number)| sent(at, Some(number))), [4, 4]);
+    assert_eq!([10.75, 11.0, 12.0, 20.0].map(|at| sent(at, None)), [4, 6, 6, 6]);
 }
 
 /// An authenticator with EAP-MD5 for one host, which answers by the identifiers of RFC 3748.

@@ -30,6 +30,8 @@ struct Link {
     random: SplitMix64,
     loss: u64,
     repeats: u64,
+    /// PDUs that are on the way at the same time arrive in any order.
+    shuffles: bool,
     queue: Vec<(usize, Vec<u8>)>,
     /// LACPDUs and events of each port with their times.
     sent: [Vec<Nanos>; 2],
@@ -45,6 +47,7 @@ impl Link {
             random: SplitMix64(4),
             loss: 0,
             repeats: 0,
+            shuffles: false,
             queue: Vec::new(),
             sent: Default::default(),
             events: Default::default(),
@@ -78,7 +81,8 @@ impl Link {
 
     fn exchange(&mut self) {
         while !self.queue.is_empty() {
-            let (end, octets) = self.queue.remove(0);
+            let most = if self.shuffles { self.queue.len() as u64 } else { 1 };
+            let (end, octets) = self.queue.remove((self.random.draw() % most) as usize);
             self.step(end, |port, now, settings| port.receive(now, &octets, settings));
         }
     }
@@ -295,6 +299,166 @@ fn a_partner_that_does_not_agree_is_in_churn_after_a_minute() {
     assert_eq!(link.events[0], [(seconds(160), LacpEvent::PartnerChurn)]);
 }
 
+/// The first port receives a PDU of a partner in sync, which has these further bits and knows the
+/// port.
+fn receive_state(link: &mut Link, state: u8) {
+    let actor = settings(2, state | SYNCHRONIZATION).actor;
+    let pdu = write(&actor, link.ports[0].ends().0);
+    link.step(0, |port, now, settings| port.receive(now, &pdu, settings));
+    link.queue.clear();
+}
+
+/// A port with the long timeout that has started, and whose PDUs arrive nowhere.
+fn slow_port() -> Link {
+    let mut link = Link::new([FAST & !SHORT_TIMEOUT, FAST]);
+    link.step(0, LacpPort::start);
+    link.cut();
+    link
+}
+
+#[test]
+fn a_partner_that_changes_to_the_long_timeout_gets_the_next_pdu_thirty_seconds_later() {
+    let mut link = slow_port();
+    receive_state(&mut link, FAST);
+    let change = millis(105_300);
+    link.run(change);
+    assert_eq!(link.times(0, seconds(102)), [1000, 2000, 3000], "FAST_PERIODIC");
+    receive_state(&mut link, FAST & !SHORT_TIMEOUT);
+    link.run(change + seconds(61));
+    assert_eq!(link.times(0, change), [30_000, 60_000], "SLOW_PERIODIC begins with the change");
+}
+
+#[test]
+fn a_partner_that_changes_to_the_short_timeout_gets_a_pdu_at_once_and_then_each_second() {
+    let mut link = slow_port();
+    receive_state(&mut link, FAST & !SHORT_TIMEOUT);
+    let change = millis(115_300);
+    link.run(change);
+    let before = link.sent[0].len();
+    receive_state(&mut link, FAST);
+    assert_eq!(link.sent[0].len(), before + 1, "PERIODIC_TX");
+    receive_state(&mut link, FAST);
+    assert_eq!(link.sent[0].len(), before + 1, "once");
+    link.run(change + seconds(3));
+    assert_eq!(link.times(0, change), [1000, 2000, 3000]);
+}
+
+#[test]
+fn a_partner_that_becomes_active_gets_pdus_and_a_passive_one_no_more_of_them() {
+    let mut link = Link::new([FAST & !ACTIVITY & !SHORT_TIMEOUT, FAST]);
+    link.step(0, LacpPort::start);
+    link.cut();
+    link.run(seconds(110));
+    assert_eq!(link.sent[0], [], "NO_PERIODIC");
+    receive_state(&mut link, FAST);
+    link.run(seconds(120));
+    assert_eq!(link.times(0, seconds(115)), [1000, 2000, 3000, 4000, 5000]);
+    receive_state(&mut link, FAST & !ACTIVITY);
+    link.run(seconds(130));
+    assert_eq!(link.times(0, seconds(120)), []);
+}
+
+#[test]
+fn a_port_on_standby_is_itself_in_churn_after_a_minute_and_no_more_when_it_is_let_back_in() {
+    let mut link = Link::started([FAST, FAST]);
+    link.run(seconds(110));
+    let churn = |link: &Link, end: usize| -> Vec<(Nanos, LacpEvent)> {
+        let is_churn = |of: &&(Nanos, LacpEvent)| {
+            matches!(of.1, LacpEvent::ActorChurn | LacpEvent::PartnerChurn)
+        };
+        link.events[end].iter().filter(is_churn).copied().collect()
+    };
+    let set = |link: &mut Link, standby| {
+        link.step(0, |port, now, settings| port.set_standby(now, standby, settings));
+        link.exchange();
+    };
+    set(&mut link, true);
+    link.run(seconds(170));
+    assert_eq!(churn(&link, 0), [(seconds(170), LacpEvent::ActorChurn)]);
+    assert_eq!(churn(&link, 1), [(seconds(170), LacpEvent::PartnerChurn)]);
+    // Once it was found, it is not found again before both have agreed.
+    link.run(seconds(300));
+    set(&mut link, false);
+    link.run(seconds(310));
+    assert!(link.ports.iter().all(LacpPort::is_up));
+    assert_eq!((churn(&link, 0).len(), churn(&link, 1).len()), (1, 1));
+    set(&mut link, true);
+    link.run(seconds(370));
+    assert_eq!(churn(&link, 0)[1..], [(seconds(370), LacpEvent::ActorChurn)]);
+}
+
+#[test]
+fn a_port_that_agrees_within_the_minute_is_in_no_churn() {
+    let mut link = slow_port();
+    link.run(millis(159_500));
+    receive_state(&mut link, FAST & !SHORT_TIMEOUT);
+    link.run(seconds(230));
+    let churn = [LacpEvent::ActorChurn, LacpEvent::PartnerChurn];
+    assert!(!link.events(0).iter().any(|event| churn.contains(event)), "{:?}", link.events[0]);
+}
+
+#[test]
+fn a_port_that_loses_its_selection_while_it_waits_waits_anew() {
+    let mut link = slow_port();
+    receive_state(&mut link, FAST);
+    link.run(millis(101_500));
+    assert_eq!(link.ports[0].mux_state(), LacpMux::Waiting);
+    link.step(0, |port, now, settings| port.set_standby(now, true, settings));
+    assert_eq!(link.ports[0].mux_state(), LacpMux::Detached);
+    link.step(0, |port, now, settings| port.set_standby(now, false, settings));
+    link.run(millis(103_499));
+    assert_eq!(link.ports[0].mux_state(), LacpMux::Waiting, "aggregate_wait_time begins again");
+    link.run(millis(103_500));
+    assert_eq!(link.ports[0].mux_state(), LacpMux::Collecting);
+}
+
+#[test]
+fn each_pdu_restarts_the_timeout_and_one_while_expired_makes_it_current_again() {
+    let mut link = Link::new([FAST, FAST]);
+    link.step(0, LacpPort::start);
+    link.cut();
+    for _ in 0..5 {
+        receive_state(&mut link, FAST);
+        let until = link.now + millis(2_900);
+        link.run(until);
+        assert_eq!(link.ports[0].receive_state(), LacpReceive::Current);
+    }
+    let until = link.now + seconds(3);
+    link.run(until);
+    assert_eq!(link.ports[0].receive_state(), LacpReceive::Expired);
+    assert_eq!(link.ports[0].ends().0.state & EXPIRED, EXPIRED);
+    receive_state(&mut link, FAST);
+    assert_eq!(link.ports[0].receive_state(), LacpReceive::Current);
+    assert_eq!(link.ports[0].ends().0.state & (EXPIRED | DEFAULTED), 0);
+    assert!(!link.events(0).contains(&LacpEvent::Defaulted));
+}
+
+#[test]
+fn all_times_are_settable() {
+    let mut link = Link::new([FAST, FAST]);
+    for settings in &mut link.settings {
+        (settings.fast_periodic, settings.short_timeout) = (millis(100), millis(300));
+        (settings.aggregate_wait, settings.churn) = (millis(200), millis(900));
+    }
+    link.step(0, LacpPort::start);
+    link.step(1, LacpPort::start);
+    link.exchange();
+    link.run(millis(100_299));
+    assert!(!link.ports.iter().any(LacpPort::is_up));
+    link.run(millis(100_300));
+    assert!(link.ports.iter().all(LacpPort::is_up));
+    link.run(millis(100_950));
+    let last = *link.sent[1].last().expect("the partner announced itself");
+    link.cut();
+    let before = link.events[0].len();
+    link.run(seconds(103));
+    let after = |at: Nanos| (at.0 - last.0) / 1_000_000;
+    let seen: Vec<_> = link.events[0][before..].iter().map(|(at, of)| (after(*at), *of)).collect();
+    assert_eq!(seen[0], (300, LacpEvent::Expired));
+    assert_eq!(seen[2], (600, LacpEvent::Defaulted));
+    assert!(seen.contains(&(1200, LacpEvent::PartnerChurn)), "900 ms later: {seen:?}");
+}
+
 #[test]
 fn a_lost_collecting_bit_ends_the_distribution_alone() {
     let mut link = Link::started([FAST, FAST]);
@@ -357,16 +521,17 @@ fn the_words_of_a_state_are_those_of_its_bits() {
 
 proptest! {
     #[test]
-    fn both_ports_are_up_again_after_loss_and_duplication(
-        seed: u64, loss in 0u64..100, repeats in 0u64..30, a in 0u8..8, b in 0u8..8,
+    fn both_ports_are_up_again_after_loss_duplication_and_reordering(
+        seed: u64, loss in 0u64..100, repeats in 0u64..30, shuffles: bool, a in 0u8..8, b in 0u8..8,
     ) {
         let mut link = Link::new([a | AGGREGATION, b | AGGREGATION]);
         (link.random, link.loss, link.repeats) = (SplitMix64(seed), loss, repeats);
+        link.shuffles = shuffles;
         link.step(0, LacpPort::start);
         link.step(1, LacpPort::start);
         link.exchange();
         link.run(seconds(400));
-        (link.loss, link.repeats) = (0, 0);
+        (link.loss, link.repeats, link.shuffles) = (0, 0, false);
         link.run(seconds(600));
         let active = (a | b) & ACTIVITY != 0;
         for port in &link.ports {

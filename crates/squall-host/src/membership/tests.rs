@@ -670,6 +670,124 @@ fn v1_answers_within_10_seconds_whatever_the_query_has() {
 }
 
 #[test]
+fn v1_a_join_is_repeated_and_a_leave_is_silent() {
+    let mut script = Script::new(GroupVersion::One);
+    script.listen(GROUP, &SourceFilter::any());
+    script.until(50.0);
+    let sent = script.taken();
+    assert_eq!(sent.len(), 2);
+    assert!(sent[0].0 == 0.0 && sent[1].0 <= 10.0, "{sent:?}");
+    script.listen(GROUP, &SourceFilter::default());
+    script.until(100.0);
+    assert_eq!(script.taken(), []);
+}
+
+#[test]
+fn v2_robustness_and_unsolicited_interval_are_settable() {
+    for robustness in [1, 2, 5] {
+        let mut script = Script::new(GroupVersion::Two);
+        (script.timers.robustness, script.timers.unsolicited) = (robustness, seconds(0.5));
+        script.listen(GROUP, &SourceFilter::any());
+        script.until(100.0);
+        let sent = script.taken();
+        assert_eq!(sent.len(), usize::from(robustness));
+        assert!(sent.windows(2).all(|two| two[1].0 - two[0].0 <= 0.5 + 1e-9), "{sent:?}");
+    }
+}
+
+#[test]
+fn v2_a_query_during_the_repetitions_is_answered_in_time() {
+    let mut script = Script::new(GroupVersion::Two);
+    script.timers.unsolicited = seconds(100.0);
+    script.listen(GROUP, &SourceFilter::any());
+    script.taken();
+    script.query(GroupVersion::Two, 1.0, None, &[]);
+    script.until(1.0);
+    assert_eq!(script.taken().len(), 1);
+}
+
+#[test]
+fn v3_a_query_without_a_response_time_is_answered_at_once() {
+    let mut script = Script::new(GroupVersion::Three);
+    script.listen(GROUP, &SourceFilter::any());
+    script.until(10.0);
+    script.taken();
+    script.query(GroupVersion::Three, 0.0, None, &[]);
+    script.until(10.0);
+    assert_eq!(script.records().len(), 1);
+}
+
+#[test]
+fn v3_a_leave_cancels_a_pending_answer_for_the_group() {
+    let mut script = Script::new(GroupVersion::Three);
+    script.listen(GROUP, &SourceFilter::any());
+    script.until(10.0);
+    script.query(GroupVersion::Three, 100.0, Some(GROUP), &[]);
+    script.taken();
+    script.listen(GROUP, &SourceFilter::default());
+    script.until(500.0);
+    let kinds: Vec<_> = script.records().iter().map(|(_, records)| records[0].kind).collect();
+    assert_eq!(kinds, [ToInclude, ToInclude]);
+}
+
+#[test]
+fn mld1_a_listener_reports_at_once_and_again_within_10_seconds_and_ends_with_done() {
+    let mut script = Script::new(GroupVersion::Two);
+    let group = ip("ff3e::1");
+    script.listen("ff3e::1", &SourceFilter::any());
+    script.until(50.0);
+    let sent = script.taken();
+    let report = GroupMessage::Report { version: GroupVersion::Two, group };
+    assert!(sent.len() == 2 && sent.iter().all(|one| one.1 == report), "{sent:?}");
+    assert!(sent[0].0 == 0.0 && sent[1].0 <= 10.0, "unsolicited report interval: {sent:?}");
+    script.listen("ff3e::1", &SourceFilter::default());
+    assert_eq!(script.taken()[0].1, GroupMessage::Leave(group));
+}
+
+#[test]
+fn mld1_a_query_is_answered_within_its_delay_unless_another_listener_was_first() {
+    for other in [false, true] {
+        let mut script = Script::new(GroupVersion::Two);
+        script.listen("ff3e::1", &SourceFilter::any());
+        script.until(50.0);
+        script.taken();
+        script.query(GroupVersion::Two, 3.0, None, &[]);
+        if other {
+            let (version, group) = (GroupVersion::Two, ip("ff3e::1"));
+            script.receive(&GroupMessage::Report { version, group });
+        }
+        script.until(53.0);
+        assert_eq!(script.taken().len(), usize::from(!other));
+    }
+}
+
+#[test]
+fn mld2_a_listener_reports_a_change_robustness_times_within_a_second_each() {
+    let mut script = Script::new(GroupVersion::Three);
+    script.timers.robustness = 4;
+    script.listen("ff3e::1", &only(&["2001:db8::1"]));
+    script.until(50.0);
+    let sent = script.records();
+    let change = [record(Allow, "ff3e::1", &["2001:db8::1"])];
+    assert!(sent.len() == 4 && sent.iter().all(|one| one.1 == change), "{sent:?}");
+    assert!(sent.windows(2).all(|two| two[1].0 - two[0].0 <= 1.0 + 1e-9), "{sent:?}");
+}
+
+#[test]
+fn mld2_a_querier_of_mld1_counts_for_260_seconds() {
+    let mut script = Script::new(GroupVersion::Three);
+    script.query(GroupVersion::Two, 1.0, None, &[]);
+    script.until(259.9);
+    script.listen("ff3e::1", &SourceFilter::any());
+    let report = GroupMessage::Report { version: GroupVersion::Two, group: ip("ff3e::1") };
+    assert_eq!(script.taken()[0].1, report);
+    script.until(260.0);
+    script.taken();
+    script.listen("ff3e::2", &SourceFilter::any());
+    assert_eq!(script.records()[0].1, [record(ToExclude, "ff3e::2", &[])]);
+}
+
+#[test]
 fn joins_of_what_is_joined_already_and_leaves_of_what_is_not_send_nothing() {
     for version in [GroupVersion::One, GroupVersion::Two, GroupVersion::Three] {
         let mut script = Script::new(version);

@@ -432,6 +432,89 @@ fn a_new_request_of_lcp_negotiates_all_anew() {
     assert!(pair.links.iter().all(PppLink::is_up));
 }
 
+#[test]
+fn the_times_of_an_authentication_are_settable() {
+    let times =
+        |auth| PppSettings { auth_interval: seconds(1), auth_wait: seconds(5), ..settings(auth) };
+    let mut pair = Pair::new(times(PppAuth::Pap), times(PppAuth::Pap));
+    pair.step(0, |link, cx| link.start(cx));
+    let own = pair.queue.remove(0).2;
+    pair.answer(0, LCP, &packet(1, 1, &[3, 4, 0xc0, 0x23]));
+    pair.answer(0, LCP, &packet(2, own[1], &own[4..]));
+    pair.sent.clear();
+    pair.run(Nanos(seconds(105).0 - 1), true);
+    assert_eq!(pair.sent, ["pap_request"; 4], "at 1, 2, 3 and 4 s");
+    pair.run(seconds(105), true);
+    assert_eq!(pair.links[0].reason(), Some("auth_timeout"));
+}
+
+#[test]
+fn a_server_ends_a_link_whose_client_proves_nothing_within_thirty_seconds() {
+    for auth in [PppAuth::Pap, PppAuth::Chap] {
+        let mut pair = Pair::new(settings(auth), settings(auth));
+        pair.step(1, |link, cx| link.start(cx));
+        let own = pair.queue.remove(0).2;
+        pair.answer(1, LCP, &packet(1, 1, &[]));
+        pair.answer(1, LCP, &packet(2, own[1], &own[4..]));
+        assert_eq!(pair.links[1].phase(), PppPhase::Authenticate);
+        pair.sent.clear();
+        // Packets of the server arrive nowhere.
+        while let Some(due) = pair.links[1].due().filter(|due| *due < seconds(130)) {
+            pair.now = due;
+            pair.step(1, |link, cx| link.timer(cx));
+            pair.queue.clear();
+        }
+        let challenges = if auth == PppAuth::Chap { 9 } else { 0 };
+        assert_eq!(pair.sent, vec!["chap_challenge"; challenges], "one each three seconds");
+        pair.now = seconds(130);
+        pair.step(1, |link, cx| link.timer(cx));
+        assert_eq!(pair.links[1].reason(), Some("auth_timeout"));
+    }
+}
+
+#[test]
+fn interval_and_number_of_echo_requests_are_settable() {
+    let echo = |echo, echo_failures| PppSettings { echo, echo_failures, ..settings(PppAuth::None) };
+    let mut pair = Pair::started(echo(seconds(2), 1), echo(Nanos::ZERO, 3));
+    pair.links[1] = PppLink::default();
+    pair.sent.clear();
+    pair.run(seconds(103), true);
+    assert_eq!(pair.sent, ["echo_request"]);
+    pair.run(seconds(104), true);
+    assert_eq!(pair.links[0].reason(), Some("echo_timeout"), "after one without a reply");
+    let pair = Pair::started(echo(Nanos::ZERO, 1), echo(Nanos::ZERO, 1));
+    assert!(pair.links.iter().all(|link| link.due().is_none()), "zero: none are sent");
+}
+
+#[test]
+fn a_reply_to_an_echo_request_begins_the_count_again() {
+    let mut pair = Pair::started(settings(PppAuth::None), settings(PppAuth::None));
+    let server = pair.links[1].clone();
+    for silence in [190, 190 + 90] {
+        // Two requests are lost, and the third one has its reply.
+        pair.links[1] = PppLink::default();
+        pair.run(seconds(silence - 30), true);
+        assert!(pair.links[0].is_up());
+        pair.links[1] = server.clone();
+        pair.links[1].echo_due = None;
+        pair.run(seconds(silence), false);
+        assert_eq!(pair.links[0].unanswered, 0, "{silence}");
+    }
+}
+
+#[test]
+fn the_longest_time_of_a_negotiation_is_settable() {
+    let wait = seconds(7);
+    let mut pair =
+        Pair::new(PppSettings { wait, ..settings(PppAuth::None) }, settings(PppAuth::None));
+    pair.step(0, |link, cx| link.start(cx));
+    pair.queue.clear();
+    pair.run(Nanos(seconds(107).0 - 1), true);
+    assert_eq!(pair.links[0].reason(), None);
+    pair.run(seconds(107), true);
+    assert_eq!(pair.links[0].reason(), Some("ppp_timeout"));
+}
+
 proptest! {
     #[test]
     fn a_client_is_up_or_has_a_reason_under_loss_and_duplication(

@@ -380,6 +380,60 @@ fn a_server_checks_cookies_and_repeats_its_answer() {
     assert_eq!(script.events[1].last(), Some(&PppoeEvent::Ignored("wrong_session")));
 }
 
+#[test]
+fn a_padr_is_repeated_after_times_that_double() {
+    let mut script = Script::new(client(), server(1));
+    script.alone = true;
+    script.step(PppoeClient::start);
+    let uniq = tag(HOST_UNIQ, &script.client.uniq.to_be_bytes());
+    script.now = seconds(103);
+    let tags = [uniq, tag(SERVICE_NAME, b"")].concat();
+    assert_eq!(script.ignored(PADO, 0, &tags), "accepted");
+    script.exchange();
+    script.run(seconds(237));
+    assert_eq!(script.times("padr"), [3, 8, 18, 38, 78], "RFC 2516 section 5.3");
+    assert_eq!(script.client.state(), PppoeState::Request);
+    // 60 s after the last one, the host gives this server up.
+    script.run(seconds(238));
+    assert_eq!(script.client.state(), PppoeState::Waiting);
+}
+
+#[test]
+fn the_pause_before_another_attempt_doubles_up_to_the_longest_and_ends_after_the_restarts() {
+    let settings = PppoeClientSettings { longest: seconds(15), restarts: 3, ..client() };
+    // The server has no address to give, so that it refuses each request.
+    let mut script = Script::started(settings, server(0));
+    script.run(seconds(1000));
+    assert_eq!(script.times("padi"), [0, 5, 15, 30], "pauses of 5, 10 and 15 s");
+    assert_eq!(script.events[0], [PppoeEvent::Failed("refused")]);
+}
+
+#[test]
+fn first_time_and_number_of_transmissions_are_settable() {
+    let settings = PppoeClientSettings { first: seconds(1), tries: 3, ..client() };
+    let mut script = Script::new(settings, server(1));
+    script.alone = true;
+    script.step(PppoeClient::start);
+    script.exchange();
+    script.run(Nanos(seconds(107).0 - 1));
+    assert_eq!((script.times("padi"), script.events[0].len()), (vec![0, 1, 3], 0));
+    script.run(seconds(107));
+    assert_eq!(script.events[0], [PppoeEvent::Failed("no_pado")], "4 s after the last one");
+}
+
+#[test]
+fn a_server_forgets_a_client_that_falls_silent_after_three_echo_requests() {
+    let mut script = Script::started(client(), server(1));
+    script.client = PppoeClient::default();
+    script.run(seconds(100 + 120 - 1));
+    assert_eq!(script.server.sessions().count(), 1);
+    // Echo-Requests at 30, 60 and 90 s, and two Terminate-Requests from 120 s on.
+    script.run(seconds(100 + 126));
+    assert_eq!((script.server.sessions().count(), script.server.due()), (0, None));
+    let ended = PppoeEvent::Ended("echo_timeout");
+    assert!(script.events[1].contains(&ended), "{:?}", script.events[1]);
+}
+
 proptest! {
     #[test]
     fn a_client_is_open_or_has_failed_under_loss_and_duplication(

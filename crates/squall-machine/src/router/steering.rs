@@ -73,7 +73,8 @@ impl Steering {
 
     /// Works until the daemon has ended. `folder` has its files.
     pub fn run(mut self, folder: &Path) {
-        let ip = self.steered.has_singles().then(|| Batch::start(folder));
+        let moves = self.steered.has_singles() || self.settings.has_interior_groups();
+        let ip = moves.then(|| Batch::start(folder));
         let mut hands = Hands {
             folder,
             shared: self.shared.clone(),
@@ -178,14 +179,20 @@ impl Steering {
             error: None,
             due,
         };
+        // Single routes are counted; the kernel is asked for the errors of other lines.
         let mut waits = false;
         match self.steered.calls(&self.settings, &protocols, &step.due.order) {
             Err(error) => step.error = Some(error.to_string()),
             Ok(calls) => {
                 self.shared.state().excuse(calls.ends);
                 step.routes = calls.routes;
-                waits = calls.calls.iter().any(|call| matches!(call, DaemonCall::Kernel(_)));
-                let done = calls.calls.into_iter().try_for_each(|call| hands.call(call));
+                let has_lines =
+                    calls.calls.iter().any(|call| matches!(call, DaemonCall::Kernel(_)));
+                waits = has_lines && self.steered.has_singles();
+                let mut done = calls.calls.into_iter().try_for_each(|call| hands.call(call));
+                if has_lines && !waits && done.is_ok() {
+                    done = hands.finish_lines();
+                }
                 step.error = done.err().map(|error| error.to_string());
                 self.schedule.reverse(&step.due, calls.routes);
             }
@@ -348,6 +355,14 @@ impl Hands<'_> {
         ip.input.flush()
     }
 
+    /// Waits until `ip` has carried out all lines, and returns its first error among those since the
+    /// last call.
+    fn finish_lines(&mut self) -> io::Result<()> {
+        let Some(Ok(ip)) = &mut self.ip else { return Ok(()) };
+        let shared = self.shared.clone();
+        ip.finish(self.folder, &|| shared.is_over())
+    }
+
     /// Ends the daemon without a goodbye to its neighbors, where these agreed to that. The other
     /// thread starts it again.
     fn restart(&mut self) -> io::Result<()> {
@@ -442,6 +457,9 @@ impl Hands<'_> {
 struct Batch {
     child: Child,
     input: ChildStdin,
+    /// Octets of its errors that have been read.
+    read: usize,
+    marks: u32,
 }
 
 /// The file of its errors.
@@ -457,7 +475,33 @@ impl Batch {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(errors);
         let mut child = child::spawn(&mut command, None)?;
         let input = child.stdin.take().ok_or_else(|| io::Error::other("it has no input"))?;
-        Ok(Self { child, input })
+        Ok(Self { child, input, read: 0, marks: 0 })
+    }
+
+    /// Waits until all lines are carried out. `ip` answers none, but a word that it does not know
+    /// is an error, before which are those of the lines.
+    fn finish(&mut self, folder: &Path, stopped: &dyn Fn() -> bool) -> io::Result<()> {
+        self.marks += 1;
+        let mark = format!("mark-{}", self.marks);
+        writeln!(self.input, "{mark}")?;
+        self.input.flush()?;
+        let until = Instant::now() + RESTART;
+        loop {
+            let errors = fs::read(folder.join(ERRORS))?;
+            let new = String::from_utf8_lossy(errors.get(self.read..).unwrap_or_default());
+            let marked = new.find(&format!("Object \"{mark}\""));
+            if let Some(end) = marked.filter(|end| new[*end..].contains('\n')) {
+                let is_error = |line: &&str| !line.starts_with("Command failed");
+                let error = new[..end].lines().find(is_error).map(str::to_owned);
+                // The number of the mark's line may follow.
+                self.read += end + new[end..].find('\n').map_or(0, |length| length + 1);
+                return error.map_or(Ok(()), |error| Err(io::Error::other(format!("ip: {error}"))));
+            }
+            if stopped() || Instant::now() > until || self.child.try_wait()?.is_some() {
+                return Err(io::Error::other("ip does not answer"));
+            }
+            std::thread::sleep(ASK[0]);
+        }
     }
 
     /// `: ` and the last error of the program, if there is one.
@@ -552,6 +596,35 @@ mod tests {
         assert_eq!(daemon.join().unwrap(), 2);
         let step = shared.state().steps[0].clone();
         assert!(step.acknowledged.is_some() && step.error.is_none(), "{step:?}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn errors_of_ip_are_those_of_the_lines_before() {
+        if find_program("ip").is_none() {
+            return;
+        }
+        let name = format!("squall-steering-ip-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).unwrap();
+        let shared = Arc::new(Shared::default());
+        let mut hands = waiting(&folder, &shared);
+        hands.ip = Some(Batch::start(&folder));
+        for (lines, expected) in [
+            ("", None),
+            ("addr show dev none-a\naddr show dev none-b\n", Some("none-a")),
+            ("", None),
+            ("addr show dev none-c\n", Some("none-c")),
+        ] {
+            hands.kernel(lines).unwrap();
+            let error = hands.finish_lines().err().map(|error| error.to_string());
+            let is_expected = match (&error, expected) {
+                (Some(error), Some(part)) => error.contains(part),
+                (found, _) => found.is_none() && expected.is_none(),
+            };
+            assert!(is_expected, "{error:?} {expected:?}");
+        }
+        drop(hands);
         fs::remove_dir_all(&folder).unwrap();
     }
 

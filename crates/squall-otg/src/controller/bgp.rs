@@ -90,9 +90,8 @@ impl BgpSpeaker {
 
     /// Handles a received frame. `partial`: its checksums are not computed yet.
     pub fn receive(&self, now: Nanos, (frame, partial): (&[u8], bool)) {
-        let Some(frame) = self.untagged(frame).filter(|frame| is_for_sessions(frame)) else {
-            return;
-        };
+        let frame = untagged(&self.tags, frame).filter(|frame| is_for_sessions(frame));
+        let Some(frame) = frame else { return };
         let mut state = lock(&self.state);
         let (speaker, queue) = &mut *state;
         speaker.receive(now, (&frame, partial), queue);
@@ -105,34 +104,9 @@ impl BgpSpeaker {
             speaker.advance(now, queue);
         }
         while let Some((frame, _)) = queue.first() {
-            out.push(self.tagged(frame));
+            out.push(tagged(&self.tags, frame));
             queue.pop();
         }
-    }
-
-    /// The frame without the tags of the interface; `None`: it has others.
-    fn untagged<'a>(&self, frame: &'a [u8]) -> Option<Cow<'a, [u8]>> {
-        if self.tags.is_empty() {
-            return Some(frame.into());
-        }
-        let (ends, mut rest) = frame.split_at_checked(12)?;
-        for tag in &self.tags {
-            get_be16(rest, 0).filter(|tpid| TPIDS.contains(tpid))?;
-            get_be16(rest, 2).filter(|word| word & 0x0fff == tag.id)?;
-            rest = rest.get(4..)?;
-        }
-        Some([ends, rest].concat().into())
-    }
-
-    fn tagged(&self, frame: &[u8]) -> Vec<u8> {
-        let (ends, rest) = frame.split_at(12);
-        let mut out = ends.to_vec();
-        for VlanInfo { tpid, priority, id } in &self.tags {
-            out.extend(tpid.to_be_bytes());
-            out.extend((u16::from(*priority) << 13 | id).to_be_bytes());
-        }
-        out.extend(rest);
-        out
     }
 
     /// The name of its first session.
@@ -180,6 +154,32 @@ pub fn stop(speakers: &[Arc<BgpSpeaker>], now: Nanos) {
     dhcp::wait_until(dhcp::RELEASE_TIMEOUT, have_ended);
 }
 
+/// The frame without the tags of the interface; `None`: it has others.
+pub fn untagged<'a>(tags: &[VlanInfo], frame: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+    if tags.is_empty() {
+        return Some(frame.into());
+    }
+    let (ends, mut rest) = frame.split_at_checked(12)?;
+    for tag in tags {
+        get_be16(rest, 0).filter(|tpid| TPIDS.contains(tpid))?;
+        get_be16(rest, 2).filter(|word| word & 0x0fff == tag.id)?;
+        rest = rest.get(4..)?;
+    }
+    Some([ends, rest].concat().into())
+}
+
+/// The frame with the tags of the interface. It has the addresses of Ethernet at least.
+pub fn tagged(tags: &[VlanInfo], frame: &[u8]) -> Vec<u8> {
+    let (ends, rest) = frame.split_at(12);
+    let mut out = ends.to_vec();
+    for VlanInfo { tpid, priority, id } in tags {
+        out.extend(tpid.to_be_bytes());
+        out.extend((u16::from(*priority) << 13 | id).to_be_bytes());
+    }
+    out.extend(rest);
+    out
+}
+
 fn group(range: &RouteRangeInfo, peer: usize) -> SpeakerGroup {
     let blocks: Arc<[_]> = range.blocks.as_slice().into();
     let prefixes: Prefixes = Arc::new(move || -> Box<dyn Iterator<Item = Prefix>> {
@@ -189,13 +189,14 @@ fn group(range: &RouteRangeInfo, peer: usize) -> SpeakerGroup {
     SpeakerGroup {
         attributes: range.attributes.clone(),
         prefixes,
+        sets: None,
         is_announced: true,
         peers: Some(vec![peer]),
         path: range.path,
     }
 }
 
-fn mtu(device: &DeviceInfo) -> u16 {
+pub fn mtu(device: &DeviceInfo) -> u16 {
     // One tag fits into the longest frame.
     let more = 4 * device.vlans.len().saturating_sub(1) as u32;
     device.mtu.min(MOST_MTU.saturating_sub(more)) as u16
@@ -205,11 +206,7 @@ fn mtu(device: &DeviceInfo) -> u16 {
 /// requests for addresses, and echo.
 fn is_for_sessions(frame: &[u8]) -> bool {
     match get_be16(frame, 12) {
-        // Requests of an address for itself announce it, as answers do (RFC 5227 section 3).
-        Some(ARP) => match get_be16(frame, 14 + 6) {
-            Some(1) => frame.get(14 + 14..14 + 18) == frame.get(14 + 24..14 + 28),
-            operation => operation == Some(2),
-        },
+        Some(ARP) => is_answer(frame),
         Some(IPV4) => frame.get(14 + 9) == Some(&TCP),
         Some(IPV6) => match frame.get(14 + 6) {
             Some(&TCP) => true,
@@ -217,6 +214,15 @@ fn is_for_sessions(frame: &[u8]) -> bool {
             _ => false,
         },
         _ => false,
+    }
+}
+
+/// Whether a frame of ARP has the answer of a neighbor. Requests of an address for itself announce
+/// it, too (RFC 5227 section 3).
+pub fn is_answer(frame: &[u8]) -> bool {
+    match get_be16(frame, 14 + 6) {
+        Some(1) => frame.get(14 + 14..14 + 18) == frame.get(14 + 24..14 + 28),
+        operation => operation == Some(2),
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
         Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicU16, AtomicU32, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use squall::Error;
@@ -24,6 +24,7 @@ use super::{
     dhcp::{self, DhcpHost},
     lacp::LacpMember,
     lldp::{self, LldpAgent},
+    routers::{self, DeviceRouter},
 };
 use crate::{DeviceInfo, Problem, Resolved, Translated, VlanInfo, replies::PingRequest};
 
@@ -51,6 +52,7 @@ struct Protocols {
     /// Clients and servers of DHCP.
     dhcp: Vec<Arc<DhcpHost>>,
     bgp: Vec<Arc<BgpSpeaker>>,
+    routers: Vec<Arc<DeviceRouter>>,
     lldp: Vec<Arc<LldpAgent>>,
     lacp: Vec<Arc<LacpMember>>,
 }
@@ -63,26 +65,29 @@ impl Protocols {
             lag.members.iter().map(move |member| Arc::new(LacpMember::new(lag, member, now)))
         });
         let (dhcp, bgp) = (dhcp::hosts(translated, now), bgp::speakers(translated, now));
-        Self { dhcp, bgp, lldp: lldp.collect(), lacp: members.collect() }
+        let routers = routers::routers(translated);
+        Self { dhcp, bgp, routers, lldp: lldp.collect(), lacp: members.collect() }
     }
 
     /// The protocols of one port.
     fn on_port(&self, port: &str) -> Self {
-        let Self { mut dhcp, mut bgp, mut lldp, mut lacp } = self.clone();
+        let Self { mut dhcp, mut bgp, mut routers, mut lldp, mut lacp } = self.clone();
         dhcp.retain(|host| host.port == port);
         bgp.retain(|speaker| speaker.port == port);
+        routers.retain(|router| router.port == port);
         lldp.retain(|agent| agent.info.port == port);
         lacp.retain(|member| member.port == port);
-        Self { dhcp, bgp, lldp, lacp }
+        Self { dhcp, bgp, routers, lldp, lacp }
     }
 
     /// A protocol, and the name of its instance; `None`: there is none.
     fn first(&self) -> Option<(&'static str, &str)> {
         let dhcp = self.dhcp.iter().map(|host| ("DHCP", &host.name[..]));
         let bgp = self.bgp.iter().map(|speaker| ("BGP", speaker.name()));
+        let routers = self.routers.iter().map(|router| (router.protocol(), &router.info.name[..]));
         let lldp = self.lldp.iter().map(|agent| ("LLDP", &agent.info.name[..]));
         let lacp = self.lacp.iter().map(|member| ("LACP", &member.lag[..]));
-        dhcp.chain(bgp).chain(lldp).chain(lacp).next()
+        dhcp.chain(bgp).chain(routers).chain(lldp).chain(lacp).next()
     }
 }
 
@@ -193,10 +198,14 @@ impl Hosts {
     /// configuration.
     ///
     /// # Errors
-    /// A port that does not open; a protocol on a port without an interface.
+    /// A port that does not open; a protocol on a port without an interface; a routing daemon that
+    /// does not start.
     pub fn start(translated: &Translated) -> Result<Self, Error> {
         let protocols = Protocols::of(translated, squall_port::monotonic());
-        Self { protocols, protocols_are_on: true, ..Self::default() }.speak(translated)
+        let hosts = Self { protocols, protocols_are_on: true, ..Self::default() };
+        let hosts = hosts.speak(translated)?;
+        hosts.protocols.routers.iter().try_for_each(|router| router.start())?;
+        Ok(hosts)
     }
 
     /// Starts devices as [`Hosts::start`] does, but without protocols: clients that have given
@@ -242,6 +251,7 @@ impl Hosts {
             let now = squall_port::monotonic();
             // While LACP still carries their frames.
             bgp::stop(&self.protocols.bgp, now);
+            routers::stop(&self.protocols.routers);
             self.protocols.lacp.iter().for_each(|member| member.enable(now, false));
             dhcp::release(&self.protocols.dhcp, now);
             lldp::stop(&self.protocols.lldp);
@@ -264,6 +274,28 @@ impl Hosts {
     /// protocols were started.
     pub fn range(&self, name: &str) -> Option<(&BgpSpeaker, usize)> {
         self.protocols.bgp.iter().find_map(|speaker| Some((&**speaker, speaker.range(name)?)))
+    }
+
+    /// The router of OSPF or IS-IS with this name, if protocols were started.
+    pub fn router(&self, name: &str) -> Option<&DeviceRouter> {
+        let mut routers = self.protocols.routers.iter();
+        routers.find(|router| router.info.name == name).map(|router| &**router)
+    }
+
+    /// Why routing daemons have ended before they were stopped.
+    pub fn failures(&self) -> Vec<String> {
+        let why = |router: &Arc<DeviceRouter>| {
+            let why = router.failed()?;
+            Some(format!("router {:?}: its daemon has ended: {why}", router.info.name))
+        };
+        self.protocols.routers.iter().filter_map(why).collect()
+    }
+
+    /// Waits until routing daemons have carried out their orders, at most for `timeout`, and
+    /// returns why some could not be carried out.
+    pub fn failed_steps(&self, timeout: Duration) -> Vec<String> {
+        let until = Instant::now() + timeout;
+        self.protocols.routers.iter().flat_map(|router| router.failed_steps(until)).collect()
     }
 
     /// The LLDP instance with this name, if protocols were started.
@@ -341,7 +373,8 @@ struct Devices {
 impl speaking::Hosts for Devices {
     fn filter(&self) -> &'static str {
         "arp or icmp or icmp6 or udp port 67 or udp port 68 or udp port 546 or udp port 547 or \
-         tcp port 179 or ether proto 0x88cc or ether proto 0x8809"
+         tcp port 179 or ether proto 0x88cc or ether proto 0x8809 or ip proto 89 or ip6 proto 89 \
+         or ether[14:4] = 0xfefe0383"
     }
 
     fn handle(&mut self, now: Nanos, frame: (&[u8], bool), out: &mut Vec<Vec<u8>>) {
@@ -352,6 +385,7 @@ impl speaking::Hosts for Devices {
             host.receive(now, frame, out);
         }
         self.protocols.bgp.iter().for_each(|speaker| speaker.receive(now, frame));
+        self.protocols.routers.iter().for_each(|router| router.receive(now, frame));
         self.protocols.lldp.iter().for_each(|agent| agent.receive(now, frame.0));
         self.protocols.lacp.iter().for_each(|member| member.receive(now, frame.0));
     }
@@ -367,6 +401,7 @@ impl speaking::Hosts for Devices {
             host.turn(now, out);
         }
         self.protocols.bgp.iter().for_each(|speaker| speaker.turn(now, out));
+        self.protocols.routers.iter().for_each(|router| router.turn(now, out));
         self.protocols.lldp.iter().for_each(|agent| agent.turn(now, out));
         self.protocols.lacp.iter().for_each(|member| member.turn(now, out));
     }

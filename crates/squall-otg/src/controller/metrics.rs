@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use squall::totals::PortTotals;
 use squall_bgp::{Counters, Families, Family, LearntAttributes, LearntRoute, State};
 use squall_host::lacp::{
@@ -10,6 +10,7 @@ use squall_host::lacp::{
 };
 use squall_measure::StreamCounters;
 use squall_port_linux::LinkWatch;
+use squall_router::{DaemonState, observe::Protocol};
 use squall_units::{L1_OVERHEAD, Nanos};
 
 use super::{
@@ -18,6 +19,7 @@ use super::{
     hosts::Hosts,
     lacp::{LacpMember, LacpView},
     lldp::{self, LldpAgent},
+    routers,
     traffic::{self, Flow, Part, Seen, Tally, Traffic, Transmit},
 };
 use crate::{
@@ -28,7 +30,7 @@ use crate::{
         Dhcp6Address, Dhcp6Interface, Dhcp6Lease, Dhcp6Leases, Dhcp6Prefix, DhcpInterface,
         DhcpLease, DhcpLeases, ExtendedCommunity, FlowCounts, FlowMetric, LacpMetric, LagMetric,
         Latency, LldpCapability, LldpNeighbor, LldpTlv, MessageMetric, MetricsResponse, PortMetric,
-        PrefixFilter, Tag, TagText, TaggedMetric, TaggedRequest, Timestamps,
+        PrefixFilter, RouterMetric, Tag, TagText, TaggedMetric, TaggedRequest, Timestamps,
     },
 };
 
@@ -233,6 +235,153 @@ pub fn bgp(hosts: &Hosts, names: Vec<&str>, columns: &[String], v6: bool) -> Met
         true => MetricsResponse::Bgpv6Metrics { bgpv6_metrics: metrics },
         false => MetricsResponse::Bgpv4Metrics { bgpv4_metrics: metrics },
     }
+}
+
+/// Neighbors of routers of OSPF or IS-IS, as their daemons show them, and the packets on their
+/// links.
+///
+/// Down neighbors are not counted: a daemon lists none that it does not hear.
+pub fn routers(
+    hosts: &Hosts,
+    protocol: Protocol,
+    names: Vec<&str>,
+    columns: &[String],
+) -> MetricsResponse {
+    let wanted = Columns(columns);
+    let metric = |name: &str| {
+        let (state, seen) = hosts.router(name).map(|router| router.state()).unwrap_or_default();
+        let all = match protocol {
+            Protocol::Ospf2 => ospf(&state, &seen, &OSPF2),
+            Protocol::Ospf3 => ospf(&state, &seen, &OSPF3),
+            Protocol::Isis => isis(&state, &seen),
+        };
+        let columns = all.into_iter().filter(|(column, _)| wanted.has(column)).collect();
+        RouterMetric { name: name.to_owned(), columns }
+    };
+    let metrics = names.into_iter().map(metric).collect();
+    match protocol {
+        Protocol::Ospf2 => MetricsResponse::Ospfv2Metrics { ospfv2_metrics: metrics },
+        Protocol::Ospf3 => MetricsResponse::Ospfv3Metrics { ospfv3_metrics: metrics },
+        Protocol::Isis => MetricsResponse::IsisMetrics { isis_metrics: metrics },
+    }
+}
+
+/// Columns of counts of LSAs, sent and received, with the types that they count.
+type LsaColumns = [(&'static str, &'static str, &'static [usize])];
+
+/// Types of `OSPFv2` (RFC 2328 section A.4.1, RFC 3101, RFC 5250).
+const OSPF2: [(&str, &str, &[usize]); 8] = [
+    ("router_lsa_sent", "router_lsa_received", &[1]),
+    ("network_lsa_sent", "network_lsa_received", &[2]),
+    ("summary_lsa_sent", "summary_lsa_received", &[3, 4]),
+    ("external_lsa_sent", "external_lsa_received", &[5]),
+    ("nssa_lsa_sent", "nssa_lsa_received", &[7]),
+    ("opaque_local_sent", "opaque_local_received", &[9]),
+    ("opaque_area_sent", "opaque_area_received", &[10]),
+    ("opaque_domain_sent", "opaque_domain_received", &[11]),
+];
+
+/// Function codes of `OSPFv3` (RFC 5340 section A.4.2.1).
+const OSPF3: [(&str, &str, &[usize]); 8] = [
+    ("router_lsa_sent", "router_lsa_received", &[1]),
+    ("network_lsa_sent", "network_lsa_received", &[2]),
+    ("inter_area_prefix_lsa_sent", "inter_area_prefix_lsa_received", &[3]),
+    ("inter_area_router_lsa_sent", "inter_area_router_lsa_received", &[4]),
+    ("external_lsa_sent", "external_lsa_received", &[5]),
+    ("nssa_lsa_sent", "nssa_lsa_received", &[7]),
+    ("link_lsa_sent", "link_lsa_received", &[8]),
+    ("intra_area_prefix_lsa_sent", "intra_area_prefix_lsa_received", &[9]),
+];
+
+fn ospf(
+    state: &DaemonState,
+    seen: &routers::Seen,
+    kinds: &'static LsaColumns,
+) -> Vec<(&'static str, Value)> {
+    const PACKETS: [[&str; 2]; 5] = [
+        ["hellos_sent", "hellos_received"],
+        ["dbd_sent", "dbd_received"],
+        ["ls_request_sent", "ls_request_received"],
+        ["ls_update_sent", "ls_update_received"],
+        ["ls_ack_sent", "ls_ack_received"],
+    ];
+    let count = |count: u64| json!(Count(count));
+    let neighbors = state.protocols.iter().flat_map(|one| &one.neighbors);
+    let full = neighbors.filter(|one| one.is_up).count();
+    let mut all =
+        vec![("full_state_count", count(full as u64)), ("sessions_flap", count(state.downs))];
+    for (way, counts) in seen.ospf.iter().enumerate() {
+        let packets = PACKETS.iter().zip(counts.packets);
+        all.extend(packets.map(|(names, packets)| (names[way], count(packets))));
+        all.push((["lsa_sent", "lsa_received"][way], count(counts.lsas)));
+        // OSPFv3 has no column for it.
+        if kinds.iter().any(|(column, ..)| *column == "summary_lsa_sent") {
+            all.push((["lsa_ack_sent", "lsa_ack_received"][way], count(counts.acknowledged)));
+        }
+        for (sent, received, types) in kinds {
+            let sum = types.iter().filter_map(|kind| counts.kinds.get(*kind)).sum();
+            all.push(([*sent, *received][way], count(sum)));
+        }
+    }
+    all
+}
+
+fn isis(state: &DaemonState, seen: &routers::Seen) -> Vec<(&'static str, Value)> {
+    const SESSIONS: [&str; 2] = ["l1_sessions_up", "l2_sessions_up"];
+    const DATABASES: [&str; 2] = ["l1_database_size", "l2_database_size"];
+    const COLUMNS: [[[&str; 5]; 2]; 2] = [
+        [
+            [
+                "l1_broadcast_hellos_sent",
+                "l1_point_to_point_hellos_sent",
+                "l1_lsp_sent",
+                "l1_csnp_sent",
+                "l1_psnp_sent",
+            ],
+            [
+                "l1_broadcast_hellos_received",
+                "l1_point_to_point_hellos_received",
+                "l1_lsp_received",
+                "l1_csnp_received",
+                "l1_psnp_received",
+            ],
+        ],
+        [
+            [
+                "l2_broadcast_hellos_sent",
+                "l2_point_to_point_hellos_sent",
+                "l2_lsp_sent",
+                "l2_csnp_sent",
+                "l2_psnp_sent",
+            ],
+            [
+                "l2_broadcast_hellos_received",
+                "l2_point_to_point_hellos_received",
+                "l2_lsp_received",
+                "l2_csnp_received",
+                "l2_psnp_received",
+            ],
+        ],
+    ];
+    let neighbors: Vec<_> = state.protocols.iter().flat_map(|one| &one.neighbors).collect();
+    let mut all = Vec::new();
+    for (level, columns) in COLUMNS.iter().enumerate() {
+        let up = neighbors.iter().filter(|one| one.is_up && one.levels[level]).count();
+        all.push((SESSIONS[level], json!(up)));
+        let lsps: u64 = state.protocols.iter().map(|one| one.lsps[level]).sum();
+        all.push((DATABASES[level], json!(Count(lsps))));
+        for (counts, names) in seen.isis.iter().zip(columns) {
+            let of = [
+                counts.broadcast_hellos,
+                counts.point_to_point_hellos,
+                counts.lsps,
+                counts.csnps,
+                counts.psnps,
+            ];
+            all.extend(names.iter().zip(of).map(|(name, of)| (*name, json!(Count(of[level])))));
+        }
+    }
+    all
 }
 
 /// The routes of a session, sorted, of those families whose routes its configuration keeps.

@@ -10,6 +10,7 @@ mod hosts;
 mod lacp;
 mod lldp;
 mod metrics;
+mod routers;
 mod traffic;
 
 use std::{
@@ -25,12 +26,14 @@ use squall::Error;
 use squall_bgp::{Notification, cease};
 use squall_control::driving::Start;
 use squall_port_linux::LinkWatch;
+use squall_router::{GroupPart, RouterOrder, observe::Protocol};
 use squall_speaker::Order;
 
 pub use crate::replies::Error as Refusal;
 
 use crate::{
-    BgpPeerInfo, Config, DeviceInfo, LagInfo, LagMemberInfo, Problems, Resolved, Translated,
+    BgpPeerInfo, Config, DeviceInfo, LagInfo, LagMemberInfo, Problems, Resolved, RouterInfo,
+    Translated, lsas,
     replies::{
         CaptureRequest, ControlAction, ControlState, Ipv4Neighbor, Ipv6Neighbor, MetricsRequest,
         PingReply, StatesRequest, StatesResponse, TransmitState, Version, Warning,
@@ -48,6 +51,8 @@ const AGE: Duration = Duration::from_millis(100);
 const GATEWAYS: Duration = Duration::from_secs(4);
 /// Time limit for answers to echo requests.
 const PINGS: Duration = Duration::from_secs(4);
+/// Time limit for routing daemons to carry out orders.
+const STEP_LIMIT: Duration = Duration::from_secs(4);
 
 /// Configuration, traffic and captures of one client. Calls block until the request is done, for up
 /// to several seconds.
@@ -205,6 +210,18 @@ impl Controller {
                 let stop = |peer| vec![Order::Stop(peer, Notification::cease(cease::SHUTDOWN))];
                 self.sessions("peer_names", &names, stop)?;
             }
+            ControlState::Routers { protocol, names, up } => {
+                let order = match up {
+                    true => RouterOrder::Up { neighbor: None },
+                    false => RouterOrder::Down { neighbor: None, message: String::new() },
+                };
+                let chosen = self.routers("router_names", protocol, &names)?;
+                self.check_protocols_are_on()?;
+                for router in chosen.iter().filter_map(|info| self.hosts.router(&info.name)) {
+                    router.order(order.clone())?;
+                }
+                self.check_steps()?;
+            }
         }
         self.with_warnings(warnings)
     }
@@ -296,6 +313,12 @@ impl Controller {
                     let chosen = chosen.into_iter().map(|peer| &peer.name[..]).collect();
                     metrics::bgp(&self.hosts, chosen, &columns, v6)
                 }
+                MetricsRequest::Routers { protocol, names, columns } => {
+                    let chosen = self.routers("router_names", protocol, &names)?;
+                    self.check_daemons()?;
+                    let chosen = chosen.into_iter().map(|info| &info.name[..]).collect();
+                    metrics::routers(&self.hosts, protocol, chosen, &columns)
+                }
                 MetricsRequest::Lldp { names, columns } => {
                     metrics::lldp(&self.hosts, self.lldp("lldp_names", &names)?, &columns)
                 }
@@ -385,6 +408,24 @@ impl Controller {
                 let of = |peer| metrics::bgp_prefixes(&self.hosts, peer, families, &filters);
                 StatesResponse::BgpPrefixes { bgp_prefixes: peers.into_iter().map(of).collect() }
             }
+            StatesRequest::Databases { protocol, key, names } => {
+                let mut found = Vec::new();
+                self.check_daemons()?;
+                for info in self.routers(key, protocol, &names)? {
+                    let router = self.hosts.router(&info.name);
+                    let database = router.map(|router| router.database(now)).unwrap_or_default();
+                    if database.not_kept > 0 {
+                        let why = format!("{:?} has received more than 64 MiB of them", info.name);
+                        return Err(invalid(&Problems::one(key, why)));
+                    }
+                    found.push(lsas::state(info, &database, now));
+                }
+                match protocol {
+                    Protocol::Ospf2 => StatesResponse::Ospfv2Lsas { ospfv2_lsas: found },
+                    Protocol::Ospf3 => StatesResponse::Ospfv3Lsas { ospfv3_lsas: found },
+                    Protocol::Isis => StatesResponse::IsisLsps { isis_lsps: found },
+                }
+            }
             StatesRequest::LldpNeighbors { names, ids } => StatesResponse::LldpNeighbors {
                 lldp_neighbors: (self.lldp("lldp_names", &names)?.into_iter())
                     .flat_map(|name| metrics::lldp_neighbors(&self.hosts, name, now))
@@ -460,6 +501,8 @@ impl Controller {
     /// Returns a reply with the warnings. Adds the loss of the ports if it was not reported yet.
     fn with_warnings(&mut self, mut warnings: Vec<String>) -> Result<Value, Refusal> {
         warnings.extend(self.lost.take());
+        warnings.extend(self.hosts.failures());
+        warnings.extend(self.hosts.failed_steps(Duration::ZERO));
         reply(&Warning { warnings })
     }
 
@@ -608,16 +651,61 @@ impl Controller {
 
     /// Announces or withdraws ranges of routes while protocols are started.
     fn routes(&self, names: &[String], advertise: bool) -> Result<(), Refusal> {
-        let ranges = self.translated.bgp.iter().flat_map(|peer| &peer.ranges);
-        let known = ranges.map(|range| &range.name[..]).collect();
+        let Translated { bgp, routers, .. } = &self.translated;
+        let of_bgp = bgp.iter().flat_map(|peer| &peer.ranges).map(|range| &range.name[..]);
+        let of_routers = routers.iter().flat_map(|info| &info.settings.groups);
+        let of_routers = of_routers.map(|group| &group.name[..]);
+        let known = of_bgp.chain(of_routers).collect();
         let chosen = chosen("names", "range of routes", names, known)?;
-        self.check_bgp_is_on()?;
+        self.check_protocols_are_on()?;
         let order = if advertise { Order::Announce } else { Order::Withdraw };
         let now = squall_port::monotonic();
-        for (speaker, range) in chosen.into_iter().filter_map(|name| self.hosts.range(name)) {
+        for (speaker, range) in chosen.iter().filter_map(|name| self.hosts.range(name)) {
             speaker.order(now, order(range));
         }
-        Ok(())
+        for info in routers {
+            let Some(router) = self.hosts.router(&info.name) else { continue };
+            let groups = info.settings.groups.iter();
+            for group in groups.filter(|group| chosen.contains(&&group.name[..])) {
+                let part = GroupPart { group: Some(group.name.clone()), count: None };
+                router.order(match advertise {
+                    true => RouterOrder::Announce(part),
+                    false => RouterOrder::Withdraw(part),
+                })?;
+            }
+        }
+        self.check_steps()
+    }
+
+    /// Fails if routing daemons cannot carry out their orders. Errors of those that take longer are
+    /// warnings of later replies.
+    fn check_steps(&self) -> Result<(), Refusal> {
+        match self.hosts.failed_steps(STEP_LIMIT) {
+            none if none.is_empty() => Ok(()),
+            errors => Err(Refusal { errors, ..Refusal::internal("") }),
+        }
+    }
+
+    /// Fails if a routing daemon has ended by itself: the figures of its router would be old.
+    fn check_daemons(&self) -> Result<(), Refusal> {
+        match self.hosts.failures() {
+            none if none.is_empty() => Ok(()),
+            errors => Err(Refusal { errors, ..Refusal::internal("") }),
+        }
+    }
+
+    /// The routers of a protocol with these names, or all; `key` is that of the names.
+    fn routers(
+        &self,
+        key: &str,
+        protocol: Protocol,
+        names: &[String],
+    ) -> Result<Vec<&RouterInfo>, Refusal> {
+        let of_protocol = self.translated.routers.iter().filter(|info| info.protocol == protocol);
+        let known: Vec<&RouterInfo> = of_protocol.collect();
+        let all = known.iter().map(|info| &info.name[..]).collect();
+        let found = chosen(key, "router", names, all)?;
+        Ok(known.into_iter().filter(|info| found.contains(&&info.name[..])).collect())
     }
 
     /// Gives orders to BGP sessions while protocols are started; `key` is that of their names.
@@ -628,7 +716,7 @@ impl Controller {
         of: impl Fn(usize) -> Vec<Order>,
     ) -> Result<(), Refusal> {
         let chosen = chosen_sessions(&self.translated, key, names, None)?;
-        self.check_bgp_is_on()?;
+        self.check_protocols_are_on()?;
         let now = squall_port::monotonic();
         for (speaker, number) in chosen.iter().filter_map(|peer| self.hosts.bgp(&peer.name)) {
             of(number).into_iter().for_each(|order| speaker.order(now, order));
@@ -636,11 +724,12 @@ impl Controller {
         Ok(())
     }
 
-    fn check_bgp_is_on(&self) -> Result<(), Refusal> {
+    fn check_protocols_are_on(&self) -> Result<(), Refusal> {
         match self.hosts.protocols_are_on() {
             true => Ok(()),
             false => {
-                Err(Error::Usage("BGP is not started\n  try protocol.all first".into()).into())
+                let why = "protocols are not started\n  try protocol.all first";
+                Err(Error::Usage(why.into()).into())
             }
         }
     }

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 use squall_bgp::{Notification, Origin};
-use squall_otg::replies::{ControlAction, ControlState, PrefixFilter, StatesRequest};
+use squall_otg::replies::{
+    ControlAction, ControlState, MetricsRequest, PrefixFilter, StatesRequest,
+};
+use squall_router::observe::Protocol;
 use squall_units::Nanos;
 
 fn action(bgp: Value) -> Result<ControlAction, Vec<String>> {
@@ -79,8 +82,32 @@ fn states_of_sessions_and_ranges_are_read() {
     assert_eq!(state(peers), Ok(ControlState::BgpPeers { names: Vec::new(), up: true }));
     let without = state(json!({ "choice": "route", "route": {} })).expect_err("no state");
     assert!(without[0].starts_with("protocol.route.state: missing"), "{without:?}");
-    let other = state(json!({ "choice": "isis", "isis": {} })).expect_err("it is not supported");
-    assert!(other[0].starts_with("protocol.isis: not supported"), "{other:?}");
+    let other = state(json!({ "choice": "rocev2", "rocev2": {} })).expect_err("not supported");
+    assert!(other[0].starts_with("protocol.rocev2: not supported"), "{other:?}");
+}
+
+#[test]
+fn states_and_metrics_of_routers_are_read() {
+    let state = |key: &str, of: Value| {
+        let message = json!({ "choice": "protocol", "protocol": { "choice": key, key: of } });
+        ControlState::from_json(&message).map_err(|problems| problems.texts())
+    };
+    for (key, protocol) in
+        [("ospfv2", Protocol::Ospf2), ("ospfv3", Protocol::Ospf3), ("isis", Protocol::Isis)]
+    {
+        let down = json!({ "choice": "routers", "routers": {
+            "router_names": ["r"], "state": "down" } });
+        let expected = ControlState::Routers { protocol, names: vec!["r".into()], up: false };
+        assert_eq!(state(key, down), Ok(expected));
+        let request = json!({ "choice": key, key: { "column_names": ["hellos_sent"] } });
+        let columns = vec!["hellos_sent".to_owned()];
+        let expected = MetricsRequest::Routers { protocol, names: Vec::new(), columns };
+        assert_eq!(MetricsRequest::from_json(&request), Ok(expected));
+    }
+    let links = json!({ "choice": "simulated_links", "simulated_links": { "state": "up" } });
+    let refused = state("ospfv2", links).expect_err("there are none");
+    let at = "protocol.ospfv2.simulated_links: not supported";
+    assert!(refused[0].starts_with(at), "{refused:?}");
 }
 
 #[test]

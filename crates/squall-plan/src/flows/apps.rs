@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use squall_apps::{
     Data, Instruction, Program, ProgramError,
-    builtin::{self, Application, HttpClient},
+    builtin::{self, Application, HttpClient, WebSocketClient},
+    websocket::MAX_MESSAGE,
 };
 use squall_profile::{ErrorCollector, Located};
 use squall_units::{Cannot, Nanos, parse_octets};
@@ -31,7 +32,7 @@ const fn without_default(name: &'static str, about: &'static str) -> AppOption {
 }
 
 /// Each application's name and its options.
-const OPTIONS: [(&str, &[AppOption]); 14] = [
+const OPTIONS: [(&str, &[AppOption]); 15] = [
     (
         "http",
         &[
@@ -80,6 +81,19 @@ const OPTIONS: [(&str, &[AppOption]); 14] = [
             option("count", "1", "requests per connection"),
         ],
     ),
+    (
+        "websocket",
+        &[
+            option("path", "/", "target of the request: /chat"),
+            without_default("host", "value of the Host field; the server's address"),
+            option("size", "100", "length of a message: 100, 4 KiB"),
+            option("messages", "10", "messages per connection, each sent after an answer"),
+            option("pause", "0", "time after each answer: 100 ms"),
+            without_default("fragment", "longest frame of a message: 1000"),
+            option("binary", "false", "binary messages in place of texts: true or false"),
+            option("ping", "false", "a ping before each message: true or false"),
+        ],
+    ),
     ("https-like", &[option("body", "32 KiB", "length of the answer")]),
     ("dns", &[]),
     ("smtp", &[option("letter", "20 KiB", "length of the mail")]),
@@ -123,6 +137,7 @@ pub fn catalog() -> Vec<ApplicationInfo> {
         let about = match name {
             "http" => "HTTP/1.1: GETs or POSTs over a connection, answered with a body",
             "exchange" => "requests and answers of given lengths, repeated",
+            "websocket" => "WebSocket: messages over a connection, each returned by the server",
             name => builtin::application(library_name(name)).map_or("", |app| app.about),
         };
         let of_servers = OF_SERVERS.iter().find(|(of, _)| *of == name).map_or(&[][..], |of| of.1);
@@ -156,11 +171,13 @@ fn library_name(name: &str) -> &str {
     if name == "browse" { "http" } else { name }
 }
 
-/// The applications with this name, each with its share.
+/// The applications with this name, each with its share. `streams`: the number of streams of HTTP/2
+/// that a client has open at a time, if it uses HTTP/2.
 pub fn ends(
     app: &Located,
     options: &[(String, Located)],
     (data, assets): (Option<&Data>, &dyn Assets),
+    streams: Option<u16>,
     mistakes: &mut ErrorCollector<'_>,
 ) -> Option<Vec<(u32, String, Ends)>> {
     if app.text == "mix" {
@@ -211,7 +228,7 @@ pub fn ends(
         }
     }
     let before = mistakes.len();
-    let given = Given { options, data, assets };
+    let given = Given { options, data, assets, streams };
     let made = make(&app.text, &given, mistakes);
     let made = match made {
         Ok(made) => made,
@@ -241,6 +258,26 @@ fn make(
             let (client, server) =
                 builtin::exchange(name, request, response, given.number("count", 1, mistakes))?;
             Ends { client, server, port: 7 }
+        }
+        "websocket" => {
+            let mut client = WebSocketClient {
+                host: given.of("host").map(|host| host.text.clone()),
+                size: given.octets("size", 100, mistakes),
+                messages: given.number("messages", 10, mistakes),
+                pause: given.time("pause", Nanos::ZERO, mistakes),
+                fragment: given.of("fragment").map(|_| given.octets("fragment", 1, mistakes)),
+                ..WebSocketClient::default()
+            };
+            if let Some(path) = given.of("path") {
+                client.path.clone_from(&path.text);
+            }
+            for (option, to) in [("binary", &mut client.binary), ("ping", &mut client.ping)] {
+                if let Some(located) = given.of(option) {
+                    mistakes.truth(located, to);
+                }
+            }
+            let server = builtin::websocket_server(name)?;
+            Ends { client: client.program(name)?, server, port: 80 }
         }
         "https-like" => of(builtin::https_like(given.octets("body", 32 << 10, mistakes))),
         "smtp" => of(builtin::smtp(given.octets("letter", 20 << 10, mistakes))),
@@ -423,9 +460,42 @@ fn http(
     if let Some(located) = given.of("close") {
         mistakes.truth(located, &mut client.close);
     }
+    if let Some(streams) = given.streams {
+        for_streams(&mut client, streams, given, mistakes);
+    }
     let body = given.octets("body", 100, mistakes);
     let client: Program = client.program("http")?;
     Ok(Some(Ends { client, server: builtin::http_server("http", body)?, port }))
+}
+
+/// Gives each of the streams its share of a connection's requests.
+fn for_streams(
+    client: &mut HttpClient,
+    streams: u16,
+    given: &Given<'_>,
+    mistakes: &mut ErrorCollector<'_>,
+) {
+    let of_http1 = [
+        ("pipeline", client.pipeline > 1, "its streams carry several requests at a time"),
+        ("close", client.close, "its connections end after the last answer"),
+    ];
+    for (name, wanted, why) in of_http1 {
+        if let Some(located) = given.of(name).filter(|_| wanted) {
+            let message = format!("options.{name} has no effect with http = \"2\": {why}");
+            mistakes.note(located, &message, "try leaving it out");
+        }
+    }
+    // By default, each stream has one.
+    let Some(place) = given.of("requests") else { return };
+    let streams = u32::from(streams);
+    if client.requests.is_multiple_of(streams) {
+        client.requests /= streams;
+        return;
+    }
+    let most = client.requests.div_ceil(streams).saturating_mul(streams);
+    let message = format!("{} requests cannot be divided among {streams} streams", client.requests);
+    let hint = format!("try requests = {most}, or fewer streams");
+    mistakes.note(place, &message, &hint);
 }
 
 /// A URL with an optional weight before it: `3:http://host/path`. No scheme begins with a digit
@@ -452,11 +522,28 @@ fn header(text: &str) -> Option<(&str, &str)> {
     right.then_some((name, value))
 }
 
+/// Reports options whose flows Squall's own server would refuse.
+pub(super) fn check_server(
+    app: &Located,
+    options: &[(String, Located)],
+    mistakes: &mut ErrorCollector<'_>,
+) {
+    let too_long = |text: &str| parse_octets(text).is_ok_and(|octets| octets > MAX_MESSAGE);
+    let sizes = options.iter().filter(|(name, size)| name == "size" && too_long(&size.text));
+    for (_, size) in sizes.filter(|_| app.text == "websocket") {
+        let text = format!("size = {:?} is more than Squall's servers return", size.text);
+        let hint = "expected at most 1 MiB; try servers of your own and play = \"clients\"";
+        mistakes.note(size, &text, hint);
+    }
+}
+
 /// The options given for an application.
 struct Given<'a> {
     options: &'a [(String, Located)],
     data: Option<&'a Data>,
     assets: &'a dyn Assets,
+    /// The number of streams of HTTP/2 that a client has open at a time, if it uses HTTP/2.
+    streams: Option<u16>,
 }
 
 impl<'a> Given<'a> {
@@ -516,15 +603,13 @@ mod tests {
         let mut mistakes = ErrorCollector::of(&profile);
         for (name, _) in OPTIONS {
             assert!(
-                ends(&Located::from(name), &[], (None, &TestFiles(&[])), &mut mistakes).is_some(),
+                ends(&Located::from(name), &[], (None, &TestFiles(&[])), None, &mut mistakes)
+                    .is_some(),
                 "{name}"
             );
         }
-        let shares: u32 = ends(&Located::from("mix"), &[], (None, &TestFiles(&[])), &mut mistakes)
-            .expect("a mix")
-            .iter()
-            .map(|end| end.0)
-            .sum();
+        let mix = ends(&Located::from("mix"), &[], (None, &TestFiles(&[])), None, &mut mistakes);
+        let shares: u32 = mix.expect("a mix").iter().map(|end| end.0).sum();
         assert_eq!((shares, mistakes.len()), (100, 0));
         // Every program in the library has an entry here.
         for name in builtin::NAMES {
@@ -532,13 +617,36 @@ mod tests {
         }
     }
 
+    #[test]
+    fn messages_that_the_server_of_websocket_would_refuse_are_reported() {
+        let profile = Profile::default();
+        for (app, size, expected) in
+            [("websocket", "1 MiB", 0), ("websocket", "1048577", 1), ("http", "2 MiB", 0)]
+        {
+            let mut mistakes = ErrorCollector::of(&profile);
+            let options = [("size".to_owned(), Located::from(size))];
+            check_server(&Located::from(app), &options, &mut mistakes);
+            assert_eq!(mistakes.len(), expected, "{app} {size}");
+        }
+    }
+
     /// The ends of an `http` flow with these options, or the errors.
     fn http(options: &[(&str, &str)], data: Option<&Data>) -> Result<Ends, String> {
+        http_over(options, data, None)
+    }
+
+    /// The same, with this number of streams of HTTP/2.
+    fn http_over(
+        options: &[(&str, &str)],
+        data: Option<&Data>,
+        streams: Option<u16>,
+    ) -> Result<Ends, String> {
         let profile = Profile::default();
         let mut mistakes = ErrorCollector::of(&profile);
         let located = |(name, text): &(&str, &str)| ((*name).to_owned(), Located::from(*text));
         let options: Vec<_> = options.iter().map(located).collect();
-        let made = ends(&Located::from("http"), &options, (data, &TestFiles(&[])), &mut mistakes);
+        let files = TestFiles(&[]);
+        let made = ends(&Located::from("http"), &options, (data, &files), streams, &mut mistakes);
         mistakes.check().map_err(|error| error.to_string())?;
         Ok(made.expect("nothing is wrong").remove(0).2)
     }
@@ -573,6 +681,27 @@ mod tests {
         let both = [("header", "transfer-encoding: chunked"), ("header", "Content-Length: 3")];
         let error = http(&both, None).err().expect("one of them is too much");
         assert!(error.contains("both Transfer-Encoding and Content-Length"), "{error}");
+    }
+
+    #[test]
+    fn streams_share_the_requests_of_a_connection() {
+        let over = |options: &[(&str, &str)], streams| {
+            http_over(options, None, Some(streams)).map(|ends| ends.client.lines().join("\n"))
+        };
+        let requests = over(&[("requests", "12")], 4).expect("right");
+        let alone = |options: &[(&str, &str)]| {
+            http(options, None).expect("right").client.lines().join("\n")
+        };
+        assert_eq!(requests, alone(&[("requests", "3")]));
+        assert_eq!(over(&[], 4).expect("one in each stream"), alone(&[]));
+        for (options, error) in [
+            (&[("requests", "10")][..], "try requests = 12, or fewer streams"),
+            (&[("requests", "8"), ("pipeline", "2")], "options.pipeline has no effect"),
+            (&[("requests", "4"), ("close", "true")], "options.close has no effect"),
+        ] {
+            let found = over(options, 4).expect_err("wrong");
+            assert!(found.contains(error), "{found}");
+        }
     }
 
     #[test]
@@ -615,8 +744,9 @@ mod tests {
                 let mut mistakes = ErrorCollector::of(&profile);
                 let mut made = |options: &[(String, Located)]| {
                     let name = Located::from(app.name);
-                    let made = ends(&name, options, (None, &TestFiles(&[])), &mut mistakes)
-                        .expect("right");
+                    let files = TestFiles(&[]);
+                    let made =
+                        ends(&name, options, (None, &files), None, &mut mistakes).expect("right");
                     let (_, _, ends) = made.into_iter().next().expect("one application");
                     (ends.client.lines(), ends.server.lines(), ends.port)
                 };
@@ -654,7 +784,8 @@ mod tests {
             let mut mistakes = ErrorCollector::of(&profile);
             let options = [(option.to_owned(), Located::from(value))];
             let options = if option.is_empty() { &options[..0] } else { &options[..] };
-            let made = ends(&Located::from(name), options, (None, &TestFiles(&[])), &mut mistakes);
+            let files = TestFiles(&[]);
+            let made = ends(&Located::from(name), options, (None, &files), None, &mut mistakes);
             assert!(made.is_none(), "{name} {option}");
             let text = mistakes.check().expect_err("something is wrong").to_string();
             assert!(text.contains(message), "{text}");

@@ -6,6 +6,7 @@ mod apps;
 mod hosts;
 mod network;
 mod planned;
+mod proxy;
 mod script;
 pub(crate) mod tls;
 mod tunables;
@@ -16,7 +17,7 @@ use std::{
 };
 
 use squall_apps::{
-    Data, DataOrder, Delays, Import, ImportOptions, Imported, Message, Program,
+    Data, DataOrder, Delays, Http2, Import, ImportOptions, Imported, Message, Program,
     Role as ProgramRole, Transport,
 };
 use squall_flows::{
@@ -52,6 +53,9 @@ pub struct LiveFlows<'a> {
     pub attack: &'a squall_profile::Attack,
     /// The conversations.
     pub import: Import,
+    /// If their clients are hosts: the number of the group, and for each conversation that of its
+    /// attack, whose conversations all have the same host.
+    pub hosts: Option<(usize, Vec<u32>)>,
 }
 
 /// A load with the ports that carry its sides.
@@ -185,13 +189,20 @@ pub(crate) fn compile(
             let text = "the capture's clients have no port";
             mistakes.note(&spec.capture, text, "try in [flows]: clients = \"A\"");
         } else {
-            played.extend(script::script(spec, None, assets, mistakes).map(|one| (false, one)));
+            let made = script::script(spec, (None, None), assets, mistakes);
+            played.extend(made.map(|one| (false, one)));
         }
     }
-    if let (Some(LiveFlows { import, .. }), Some(spec)) =
+    if let (Some(LiveFlows { import, hosts, .. }), Some(spec)) =
         (live_flows, attacks.as_ref().and_then(|attacks| attacks.replay.as_ref()))
     {
-        played.extend(script::script(spec, Some(import), assets, mistakes).map(|one| (true, one)));
+        let hosts = hosts.map(|(group, parties)| {
+            let range = hosts::range(&profile.hosts, group);
+            script::ScriptHosts { group, range, parties }
+        });
+        let found = (Some(import), hosts.as_ref());
+        let made = script::script(spec, found, assets, mistakes);
+        played.extend(made.map(|one| (true, one)));
     }
     if let (Some(attacks), [(_, one), (_, other)]) = (attack_at, &played[..])
         && let Some(both) = script::same_ends(&one.script, &other.script)
@@ -456,19 +467,23 @@ fn templates(
         return Vec::new();
     };
     no_effect(spec, flows, &ends, mistakes);
-    let most = data.as_ref().and_then(Data::limit);
+    // Each stream of a flow uses a record.
+    let streams = spec.http.as_ref().map_or(1, |http| http.streams);
+    let records = data.as_ref().and_then(Data::limit);
+    let most = records.map(|records| records / u64::from(streams));
     if most.is_some() && spec.arrival == squall_profile::Arrival::Called {
         let text =
             format!("template {:?}: order = \"once\" has no effect beside called", spec.name);
         mistakes.at(spec.at, &text, "try order = \"circular\" or \"random\"");
     }
-    if let (Some(data), Some(records)) = (&spec.data, most) {
+    if let (Some(data), Some(records), Some(most)) = (&spec.data, records, most) {
         let effect = match spec.limit {
-            Some(limit) if limit < records => format!("limit = {limit} uses {limit} of them"),
-            _ => format!("at most {records} flows begin"),
+            Some(limit) if limit < most => format!("limit = {limit} uses {limit} of them"),
+            _ => format!("at most {most} flows begin"),
         };
+        let one = if streams > 1 { "stream of a flow" } else { "flow" };
         notes.push(format!(
-            "template {:?}: {} has {records} records, each for one flow: {effect}",
+            "template {:?}: {} has {records} records, each for one {one}: {effect}",
             spec.name, data.file.text
         ));
     }
@@ -476,6 +491,7 @@ fn templates(
     let client_tunables = tunables::of_side(&spec.tcp, &spec.client_tcp, mistakes);
     let server_tunables = tunables::of_side(&spec.tcp, &spec.server_tcp, mistakes);
     let tls = tls::tls(spec, spec.plays_servers(flows), captures.assets, mistakes);
+    let proxy = proxy::proxy(spec, flows, mistakes);
     let shape = stages(spec, mistakes);
     let (several, shares) = (ends.len() > 1, ends.iter().map(|(share, ..)| share).sum());
     // With TLS, the default port of HTTP becomes that of HTTPS.
@@ -489,6 +505,8 @@ fn templates(
         client: ends.client,
         server: ends.server,
         tls: tls.clone(),
+        proxy: proxy.clone(),
+        http: spec.http.as_ref().map(http2),
         client_tunables: client_tunables.clone(),
         server_tunables: server_tunables.clone(),
         ends: match spec.play {
@@ -508,6 +526,12 @@ fn templates(
     ends.into_iter().map(template).collect()
 }
 
+/// The settings of HTTP/2.
+fn http2(spec: &squall_profile::Http) -> Http2 {
+    let &squall_profile::Http { streams, window, header_table, max_streams } = spec;
+    Http2 { streams, window, header_table, max_streams }
+}
+
 /// Reports keys of a template that have no effect.
 fn no_effect(
     spec: &squall_profile::Template,
@@ -525,6 +549,18 @@ fn no_effect(
             &text,
             "each application of a mix has its own port: try one template per application",
         );
+    }
+    if let Some(http) = &spec.http
+        && u32::from(http.streams) > http.max_streams
+        && spec.plays_clients(flows)
+        && spec.plays_servers(flows)
+    {
+        let squall_profile::Http { streams, max_streams, .. } = http;
+        let text = format!(
+            "template {name:?}: streams = {streams} of a client are more than max_streams = \
+             {max_streams} of its server"
+        );
+        mistakes.at(spec.at, &text, &format!("try max_streams = {streams}, or fewer streams"));
     }
     if let Some(data) = &spec.data
         && !ends.iter().any(|(.., ends)| ends.client.uses_data() || ends.server.uses_data())
@@ -698,8 +734,9 @@ fn ends(
                 );
                 return None;
             }
+            let http2 = spec.http.is_some();
             let mut program = |role, lines: &[Located]| {
-                program(name, role, transport, lines, (&named, data), mistakes)
+                program(name, (role, transport, http2), lines, (&named, data), mistakes)
             };
             let client = program(ProgramRole::Client, client);
             let server = program(ProgramRole::Server, server);
@@ -710,7 +747,11 @@ fn ends(
             )])
         }
         FlowContent::App { app, options } => {
-            apps::ends(app, options, (data, captures.assets), mistakes)
+            let streams = spec.http.as_ref().map(|http| http.streams);
+            if spec.plays_servers(flows) {
+                apps::check_server(app, options, mistakes);
+            }
+            apps::ends(app, options, (data, captures.assets), streams, mistakes)
         }
         FlowContent::Capture { path, number, delays } => {
             match captures.conversations(&path.text, *delays) {
@@ -806,8 +847,7 @@ fn delays(spec: squall_profile::Delays) -> Delays {
 /// Compiles a program. A side that is external needs no program and gets an empty one.
 fn program(
     name: &str,
-    role: ProgramRole,
-    transport: Transport,
+    (role, transport, http2): (ProgramRole, Transport, bool),
     lines: &[Located],
     (messages, data): (&BTreeMap<String, Message>, Option<&Data>),
     mistakes: &mut ErrorCollector<'_>,
@@ -815,7 +855,13 @@ fn program(
     let nothing = [Located::from("wait_peer_close")];
     let lines = if lines.is_empty() { &nothing } else { lines };
     let texts = lines.iter().map(|line| line.text.as_str());
-    match Program::parse_with_data(name, role, transport, texts, messages.clone(), data) {
+    let checked = |program: Program| match http2 {
+        true => program.check_over_http2().map(|()| program),
+        false => Ok(program),
+    };
+    match Program::parse_with_data(name, role, transport, texts, messages.clone(), data)
+        .and_then(checked)
+    {
         Ok(program) => Some(program),
         Err(error) => {
             let line =

@@ -172,7 +172,14 @@ fn played(ends: Ends) -> &'static str {
 fn exchange(template: &squall_profile::Template) -> String {
     let data = template.data.as_ref();
     let data = data.map_or_else(String::new, |data| format!(", data {}", data.file.text));
-    what(template) + &data
+    let proxy = template.proxy_protocol.as_ref();
+    let proxy = proxy.map_or_else(String::new, |of| format!(", PROXY {}", of.version.word()));
+    let http = match template.http.as_ref().map(|http| http.streams) {
+        None => String::new(),
+        Some(1) => ", HTTP/2".into(),
+        Some(streams) => format!(", HTTP/2 with {streams} streams"),
+    };
+    what(template) + &data + &proxy + &http
 }
 
 fn what(template: &squall_profile::Template) -> String {

@@ -20,6 +20,15 @@ use squall_units::Nanos;
 use super::tunables;
 use crate::Assets;
 
+/// The hosts that are the clients of a script.
+pub struct ScriptHosts {
+    /// Number of the group, and the addresses that are replaced by those of its hosts.
+    pub group: usize,
+    pub range: AddrRange,
+    /// By position in the import: conversations with the same number have the same host.
+    pub parties: Vec<u32>,
+}
+
 /// The part of a capture that can be played.
 pub struct Played {
     pub pools: Vec<Pool>,
@@ -82,10 +91,10 @@ const KINDS: usize = 32;
 const NAMED: usize = 20;
 
 /// Makes the script from the conversations in `found`, or if there are none from those in the
-/// capture. `None`: `mistakes` has the reason.
+/// capture. `hosts` are their clients, if these are hosts. `None`: `mistakes` has the reason.
 pub fn script(
     spec: &Conversations,
-    found: Option<Import>,
+    (found, hosts): (Option<Import>, Option<&ScriptHosts>),
     assets: &dyn Assets,
     mistakes: &mut ErrorCollector<'_>,
 ) -> Option<Played> {
@@ -153,6 +162,7 @@ pub fn script(
             server,
             client_end,
             server_end,
+            party: hosts.and_then(|hosts| hosts.parties.get(number - 1).copied()),
         });
     }
     if conversations.is_empty() {
@@ -172,7 +182,7 @@ pub fn script(
         );
         return None;
     }
-    let (pools, of) = addresses.pools(&conversations, mistakes)?;
+    let (pools, of) = addresses.pools(&conversations, hosts, mistakes)?;
     let templates = kinds(&mut conversations, of, &tunables, &mut report);
     report.playable = conversations.len() as u64;
     let script = Script {
@@ -398,6 +408,7 @@ impl Addresses {
     fn pools(
         &self,
         conversations: &[Conversation],
+        hosts: Option<&ScriptHosts>,
         mistakes: &mut ErrorCollector<'_>,
     ) -> Option<(Vec<Pool>, [[usize; 2]; 2])> {
         let (mut pools, mut places) = (Vec::new(), [[0; 2]; 2]);
@@ -415,12 +426,13 @@ impl Addresses {
                     continue;
                 }
                 places[side][usize::from(v6)] = pools.len();
+                let hosts = hosts.filter(|_| side == 0);
                 let pool = Pool {
                     name: if v6 { format!("{name} of IPv6") } else { name.to_owned() },
-                    ranges: ranges(&all),
+                    ranges: hosts.map_or_else(|| ranges(&all), |hosts| vec![hosts.range]),
                     ports: PORTS,
                     order: Order::Sequential,
-                    hosts: None,
+                    hosts: hosts.map(|hosts| hosts.group),
                     shared: false,
                 };
                 pools.push(pool);
@@ -530,6 +542,8 @@ fn placeholder(
         client: program(Role::Client),
         server: program(Role::Server),
         tls: None,
+        proxy: None,
+        http: None,
         client_tunables: tunables.clone(),
         server_tunables: tunables.clone(),
         ends: squall_flows::Ends::Both,
@@ -576,6 +590,7 @@ mod tests {
                 server: Program::server("s").recv(1).build().unwrap(),
                 client_end: ("10.0.0.1".parse().unwrap(), *port),
                 server_end: ("10.0.0.2".parse().unwrap(), 80),
+                party: None,
             };
             Script { conversations: ports.iter().map(conversation).collect(), ..Script::default() }
         };

@@ -29,13 +29,33 @@ pub fn tls(
         (None, Some(_)) => &default,
         (None, None) => return None,
     };
-    let settings = settings(spec, servers, assets, mistakes)?;
+    let mut settings = settings(spec, servers, assets, mistakes)?;
+    if template.http.is_some() {
+        settings.alpn = alpn_of_http2(spec, settings.alpn, mistakes)?;
+    }
     let server_name =
         settings.server_name.clone().or_else(|| url.and_then(|(_, url)| host(url_of(&url.text))));
     match Tls::new(&TlsSettings { server_name, ..settings }) {
         Ok(tls) => Some(tls),
         Err(error) => {
             report(&error, spec, template.at, mistakes);
+            None
+        }
+    }
+}
+
+/// The protocols of sessions with HTTP/2 inside, which sides agree on by ALPN (RFC 9113 section 3.2).
+fn alpn_of_http2(
+    spec: &squall_profile::Tls,
+    alpn: Vec<String>,
+    mistakes: &mut ErrorCollector<'_>,
+) -> Option<Vec<String>> {
+    match spec.alpn.first() {
+        None => Some(vec!["h2".into()]),
+        Some(_) if alpn.iter().any(|name| name == "h2") => Some(alpn),
+        Some(first) => {
+            let text = "tls.alpn lacks \"h2\", which http = \"2\" needs";
+            mistakes.note(first, text, "try leaving out alpn");
             None
         }
     }

@@ -59,9 +59,10 @@ table! {
         port: String,
         /// A name from [ports], for the servers.
         port2: String,
-        /// true: Squall's own TCP/UDP stack carries out the conversations on both ports; all other
-        /// attacks leave as frames. false: everything leaves as frames, made before the run.
-        /// Default true with `port2` if neither `clients` nor `servers` are hosts, otherwise false.
+        /// true: Squall's own TCP/UDP stack carries out the conversations on both ports, or if
+        /// `clients` are hosts, without `port2` with servers outside of Squall; all other attacks
+        /// leave as frames. false: everything leaves as frames, made before the run. Default true with
+        /// `port2` if neither `clients` nor `servers` are hosts, otherwise false.
         live: bool,
         /// The number of attacks that begin per second. Default 100.
         rate: PerSecond,
@@ -92,11 +93,11 @@ table! {
         evasion: OneOrMore => Vec<Located>,
         /// "host:NAME": the clients are the hosts of this group, which is on `port`. Each attack
         /// comes from the next host that has an address, with its MAC address and VLAN, and leaves
-        /// to the MAC address of its gateway. Everything leaves as frames. Default: addresses that
+        /// to the MAC address of its gateway, or in its session of PPPoE. Default: addresses that
         /// suit the rules.
         clients: Located => Option<Located>,
         /// "host:NAME": likewise, the servers are the hosts of this group, which is on `port2`, or on
-        /// `port` if there is none.
+        /// `port` if there is none. Not for live attacks.
         servers: Located => Option<Located>,
         /// Addresses of hosts inside the protected network: "10.0.0.1-10.0.0.9", or a list.
         /// Default: from the variables of the rules.
@@ -227,8 +228,11 @@ fn attack(
     }
     let has_hosts = table.clients.is_some() || table.servers.is_some();
     let live = table.live.as_ref().map_or(port2.is_some() && !has_hosts, |live| live.value);
-    if let (Some(given), true, None) = (&table.live, live, &table.port2) {
-        cx.report(&given.place, "= true needs port2, the port of the servers", &[]);
+    if let (Some(given), true, None) = (&table.live, live, &table.port2)
+        && table.clients.is_none()
+    {
+        let hint = "or clients = \"host:NAME\": servers of others then answer";
+        cx.report(&given.place, "= true needs port2, the port of the servers", &[hint.into()]);
     }
     let pace = match (table.rate.take(), table.share.take()) {
         (Some(rate), None) => Some(AttackPace::PerSecond(rate.value.0)),

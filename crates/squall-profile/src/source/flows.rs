@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     At, DataOrder, Delays, FlowContent, HostAddress, HostGroup, Incomplete, Located, Order, Play,
-    Port, Ramp, Spacing, Stage, Tcp, Transport, emit::Emit, files::is_file,
+    Port, ProxyVersion, Ramp, Spacing, Stage, Tcp, Transport, emit::Emit, files::is_file,
 };
 
 table! {
@@ -315,6 +315,14 @@ table! {
         /// true: the flows are TLS 1.3 sessions, with the exchange inside; or a table with
         /// settings. Default false.
         tls: TlsInput => Option<Tls>,
+        /// "v1" or "v2": a header of the PROXY protocol precedes the octets of each flow, outside
+        /// TLS; or a table with settings. Clients send it, servers require one of either version.
+        /// Default: none.
+        proxy_protocol: ProxyProtocol => Option<ProxyProtocol>,
+        /// "2": the flows are connections of HTTP/2, whose streams carry the requests and answers
+        /// of the programs; or a table with settings. With `tls` it is agreed on by ALPN; without,
+        /// both ends know it (h2c). Default: HTTP/1.1, as the programs write it.
+        http: HttpInput => Option<Http>,
         /// false: the template is ignored. Default true.
         enabled: bool,
     }
@@ -384,6 +392,50 @@ table! {
         /// Groups for the exchange of keys, in order of preference: "x25519", "secp256r1",
         /// "secp384r1". Default: all, in this order.
         groups: OneOrMore => Vec<Located>,
+    }
+}
+
+table! {
+    /// Settings of HTTP/2, for the ends that Squall runs.
+    HttpTable makes
+    /// Settings of HTTP/2, for both sides.
+    Http {} from {
+        /// The number of streams that a client has open at a time. Each runs the client's program
+        /// by itself; the requests of app = "http" are divided among them. Default 1.
+        streams: Bounded<1, 100> => u16 = 1,
+        /// Octets that the peer may send on a stream before some of them are taken; four times as
+        /// many on the connection. Default 65,535.
+        window: Bounded<65_535, 2_147_483_647> => u32 = 65_535,
+        /// Octets of the table of fields that the peer may use (HPACK). Default 4,096.
+        header_table: Bounded<0, 65_536> => u32 = 4_096,
+        /// The number of streams that a server accepts at a time; further ones are refused. Default
+        /// 100.
+        max_streams: Bounded<1, 1_000> => u32 = 100,
+    }
+}
+
+table! {
+    /// Headers of the PROXY protocol, which clients send.
+    ProxyTable makes
+    /// Headers of the PROXY protocol, which clients send. Servers accept both versions.
+    ProxyProtocol {} from {
+        /// "v1", a line of text, or "v2", binary. Default "v2".
+        version: ProxyVersion => ProxyVersion,
+        /// Source addresses in the headers, in turn: "203.0.113.0/24", "fd00::1-fd00::ff". Default:
+        /// the flows' own.
+        sources: Located => Option<Located>,
+        /// true: with the command LOCAL, as in the health checks of a proxy, without addresses.
+        /// Version 2. Default false.
+        local: bool => bool,
+        /// A protocol (ALPN), of at most 255 octets: "h2". Version 2.
+        alpn: Located => Option<Located>,
+        /// A host name, of at most 255 octets: "www.example.net". Version 2.
+        authority: Located => Option<Located>,
+        /// true: with an identifier of 16 octets that differs from flow to flow. Version 2. Default
+        /// false.
+        unique_id: bool => bool,
+        /// true: with a checksum (CRC32c). Version 2. Default false.
+        checksum: bool => bool,
     }
 }
 
@@ -484,6 +536,103 @@ impl Emit for Tls {
     }
 }
 
+/// `"2"`, or a table.
+#[derive(Debug)]
+pub(super) struct HttpInput(Http);
+
+impl Read for HttpInput {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        match &node.value {
+            Value::Text(text) if text == "2" => Some(Self(Http::default())),
+            Value::Table(entries) => {
+                let mut table = HttpTable::read(node, cx)?;
+                if entries.is_empty() {
+                    cx.report(&table.place, "has no settings", &["try http = \"2\"".to_owned()]);
+                }
+                Some(Self(table.made()))
+            }
+            _ => cx.wrong_type(node, "\"2\" or a table", "\"2\", or { streams = 4 }"),
+        }
+    }
+    fn schema() -> Json {
+        json!({ "anyOf": [{ "enum": ["2"] }, HttpTable::schema()] })
+    }
+}
+
+impl From<HttpInput> for Option<Http> {
+    fn from(HttpInput(http): HttpInput) -> Self {
+        Some(http)
+    }
+}
+
+impl Emit for Http {
+    fn emit(&self) -> Option<Json> {
+        match *self == Self::default() {
+            true => Some(json!("2")),
+            false => Some(self.written(|_| None)),
+        }
+    }
+}
+
+/// A version, or a table.
+impl Read for ProxyProtocol {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        match &node.value {
+            Value::Table(_) => {
+                let mut table = ProxyTable::read(node, cx)?;
+                let made = table.made();
+                check_proxy(&made, &table.given, &table.place, cx);
+                Some(made)
+            }
+            Value::Text(_) => {
+                Some(Self { version: ProxyVersion::read(node, cx)?, ..Self::default() })
+            }
+            _ => cx.wrong_type(
+                node,
+                "a version or a table",
+                "\"v2\", or { version = \"v1\", sources = \"203.0.113.0/24\" }",
+            ),
+        }
+    }
+    fn schema() -> Json {
+        json!({ "anyOf": [ProxyVersion::schema(), ProxyTable::schema()] })
+    }
+}
+
+/// Reports keys that do not fit each other, and values that are too long.
+fn check_proxy(made: &ProxyProtocol, given: &Given, place: &Place, cx: &mut Reader<'_>) {
+    const BINARY: [&str; 5] = ["local", "alpn", "authority", "unique_id", "checksum"];
+    const ADDED: [&str; 5] = ["sources", "alpn", "authority", "unique_id", "checksum"];
+    let (keys, why, hint) = match made {
+        ProxyProtocol { version: ProxyVersion::V1, .. } => {
+            (&BINARY[..], "version 1 has no such field", "try version = \"v2\"")
+        }
+        ProxyProtocol { local: true, .. } => {
+            (&ADDED[..], "headers with local are empty", "try local = false")
+        }
+        _ => (&[][..], "", ""),
+    };
+    for key in keys.iter().filter(|key| given.has(key)) {
+        cx.report(place, &format!("has {key:?}, but {why}"), &[hint.to_owned()]);
+    }
+    for (key, value) in [("alpn", &made.alpn), ("authority", &made.authority)] {
+        let len = value.as_ref().map_or(1, |value| value.text.len());
+        if !(1..=255).contains(&len) {
+            let hint = "expected 1 to 255".to_owned();
+            cx.report(place, &format!("has {key:?} with {len} octets"), &[hint]);
+        }
+    }
+}
+
+impl Emit for ProxyProtocol {
+    fn emit(&self) -> Option<Json> {
+        match *self == (Self { version: self.version, ..Self::default() }) {
+            true => self.version.emit(),
+            false => Some(self.written(|_| None)),
+        }
+    }
+}
+
 /// A file, or a table.
 impl Read for Data {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
@@ -527,6 +676,7 @@ words!(
     Order,
     "an order of addresses": "sequential" => Sequential, "random" => Random, "hash" => Hash,
 );
+words!(ProxyVersion, "a version of the PROXY protocol": "v1" => V1, "v2" => V2);
 words!(Transport, "a transport": "tcp" => Tcp, "udp" => Udp);
 words!(Spacing, "a spacing": "constant" => Constant, "poisson" => Poisson);
 words!(

@@ -202,7 +202,8 @@ table! {
         /// errors of ICMP, at most 1000 per second. Default false.
         icmp_errors: bool => bool,
         /// Multicast groups that hosts join as soon as they have an address: "239.1.0.1", or a range,
-        /// "239.1.0.1-239.1.3.255". Hosts join IPv6 groups by MLD, from link-local addresses.
+        /// "239.1.0.1-239.1.3.255". Hosts join IPv6 groups by MLD, from link-local addresses; with
+        /// pppoe, this needs ipv6cp.
         join: OneOrMore,
         /// Groups that each host joins: the first host the first ones, the next host the following
         /// ones, and so on in turn. Default: all.
@@ -308,8 +309,8 @@ table! {
         /// AC-Name of the only access concentrator that hosts accept, and that a server has. Default:
         /// any; a server is called "squall".
         pppoe_ac: String => Option<String>,
-        /// Octets of the longest packet that hosts receive in a session; flows also send no longer
-        /// ones. Default 1492.
+        /// Octets of the longest packet that hosts receive in a session; flows and attacks also send
+        /// no longer ones. Default 1492.
         mru: Bounded<128, 1_492> => u64 = 1_492,
         /// Time after which a Configure-Request or Terminate-Request without an answer is repeated
         /// (RFC 1661 section 4.6). Default 3 s.
@@ -815,13 +816,15 @@ fn check_pppoe(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
         "try ipv6cp = true, without ipv6",
     );
     needs(
-        !is_server && (!group.join.is_empty() || group.querier.is_some()),
-        "has multicast groups, which sessions of PPPoE do not carry",
-        "try a group of hosts without pppoe",
+        !is_server && !group.ipv6cp && group.join.iter().any(|(first, _)| first.is_ipv6()),
+        "joins groups of IPv6, which its sessions of PPPoE do not carry",
+        "try ipv6cp = true",
     );
+    // Messages of multicast DNS stay on their link (RFC 6762 section 3), and the only other end of
+    // this one is a router: no host would see a name, or have the same.
     needs(
         !is_server && group.mdns.is_some(),
-        "has names of multicast DNS, which sessions of PPPoE do not carry",
+        "has names of multicast DNS, but no other host is on the link of a session of PPPoE",
         "try a group of hosts without pppoe",
     );
     let has_no_text = group.identity.is_none() || group.password.is_none();

@@ -236,10 +236,11 @@ fn stream(
     let packet_at = at(packet_place.into_iter().flatten().next(), cx);
     for (given, may_be_routes) in [(&table.src, false), (&table.dst, true)] {
         let Some(Placed { value, place }) = given else { continue };
-        if value.host_group().is_none() && !(may_be_routes && value.routes().is_some()) {
+        let is_routes = value.routes().is_some() || value.learnt().is_some();
+        if value.host_group().is_none() && !(may_be_routes && is_routes) {
             let text = format!("= {:?} is not a group of hosts", value.text);
-            let hint = "expected \"host:NAME\", or for dst \"routes:ROUTER\"; addresses are fields of \
-                        the packet: ipv4(src=10.0.0.2)";
+            let hint = "expected \"host:NAME\", or for dst \"routes:ROUTER\" or \"learnt:ROUTER\"; \
+                        addresses are fields of the packet: ipv4(src=10.0.0.2)";
             cx.report(place, &text, &[hint.into()]);
         }
     }

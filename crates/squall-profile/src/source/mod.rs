@@ -32,8 +32,8 @@ use crate::{Diagnostic, Diagnostics, Profile, diagnostics::MAX_ERRORS};
 pub use self::{
     attacks::Attack,
     flows::{
-        Arrival, Begin, Conversations, Data, Flows, Interface, Network, Pool, PortPair, Target,
-        Template, Tls,
+        Arrival, Begin, Conversations, Data, Flows, Http, Interface, Network, Pool, PortPair,
+        ProxyProtocol, Target, Template, Tls,
     },
     hosts::HostGroup,
     raw::{FieldRef, Stream, Vary},

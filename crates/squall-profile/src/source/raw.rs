@@ -165,7 +165,10 @@ table! {
         /// frames go to the routes that the router announces, one after the other: to the first host
         /// of each, or the next address if a more specific route has it; or with "#7" at the end to
         /// the seventh host. A default route is left out. With `latency = true`, the report has the
-        /// loss and convergence of each route. Default: the packet's addresses.
+        /// loss and convergence of each route. "learnt:ROUTER": frames go to the first host of each
+        /// route that this native router has learnt from the device and that is not withdrawn, one
+        /// after the other; frames that are due while there is none are not sent (`no_route`).
+        /// Default: the packet's addresses.
         dst: Located => Option<Located>,
         /// Frame length in octets with FCS. Default: the length of the packet, at least 64.
         size: SizeLaw => SizeLaw,

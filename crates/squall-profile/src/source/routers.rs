@@ -12,8 +12,8 @@ use super::{
     read::{Bounded, Place, Placed, Read, Reader, table, words},
 };
 use crate::{
-    At, BgpNeighbor, IsisLevel, IsisNetwork, Located, Port, RouteOrigin, RouterAction,
-    RouterDaemon, Routes, emit::Emit, routers::known_neighbors,
+    At, BgpNeighbor, IsisLevel, IsisNetwork, Located, MrtAttributes, Port, RouteOrigin,
+    RouterAction, RouterDaemon, Routes, emit::Emit, routers::known_neighbors,
 };
 
 table! {
@@ -109,6 +109,10 @@ table! {
         /// compressed, by default of the peer with most routes: "mrt:rib.bz2", "mrt:rib.bz2#3 x
         /// 1000"; a file with a prefix in each line: "file:edge.txt". Or a list of these.
         routes: OneOrMore,
+        /// "mrt": routes of MRT files have the origin, AS path (after the own number), MED and all
+        /// kinds of communities that the file has, in place of the attributes that are set here;
+        /// needs daemon = "native". "own": the attributes that are set here. Default "own".
+        attributes: MrtAttributes => MrtAttributes,
         /// Another router, "r2", or one of its groups, "r2/edge": the routes that it announces should
         /// come from the device. The report says how many are missing. Default: none.
         expect: Located => Option<Located>,
@@ -157,6 +161,8 @@ table! {
         as_path: Located,
         /// "igp", "egp" or "incomplete". Default "igp".
         origin: RouteOrigin => Option<RouteOrigin>,
+        /// "mrt" or "own", as for a router. Default: as the router.
+        attributes: MrtAttributes => Option<MrtAttributes>,
         /// `NEXT_HOP` of the routes. Default: the router.
         next_hop: Located,
         /// Routes that are withdrawn per second, one after the other, round and round: "100
@@ -224,6 +230,13 @@ words!(
     "bird" => Bird,
     "frr" => Frr,
     "native" => Native,
+);
+
+words!(
+    MrtAttributes,
+    "a source of attributes":
+    "own" => Own,
+    "mrt" => Mrt,
 );
 
 words!(
@@ -369,7 +382,8 @@ pub(super) fn routers(
             let what = format!("= {:?} is already the name of another router", router.name);
             cx.report(&place, &what, &[]);
         }
-        if let Some(before) = routers.iter().find(|before| share_a_mac(before, &router)) {
+        let own = (routers.len(), &router);
+        if let Some((_, before)) = routers.iter().enumerate().find(|of| share_a_mac(*of, own)) {
             let what = format!("has a MAC address of router {:?}, on the same port", before.name);
             cx.report(&whole, &what, &[MAC.into()]);
         }
@@ -378,15 +392,15 @@ pub(super) fn routers(
     routers
 }
 
-/// Whether two routers of a port have been given the same MAC address.
-fn share_a_mac(one: &Router, other: &Router) -> bool {
-    let addresses = |router: &Router| {
-        let first = mac_bits(router.mac?);
-        Some((first, first + router.count.saturating_sub(1)))
+/// Whether two routers of a port have the same MAC address, given or by default. Both with their
+/// numbers.
+fn share_a_mac(one: (usize, &Router), other: (usize, &Router)) -> bool {
+    let addresses = |(number, router): (usize, &Router)| {
+        let first = mac_bits(router.mac.unwrap_or_else(|| Router::default_mac(number)));
+        (first, first + router.count.saturating_sub(1))
     };
-    let of_both = addresses(one).zip(addresses(other));
-    let overlap = of_both.is_some_and(|((a, b), (c, d))| a <= d && c <= b);
-    overlap && one.port == other.port
+    let ((a, b), (c, d)) = (addresses(one), addresses(other));
+    a <= d && c <= b && one.1.port == other.1.port
 }
 
 /// A MAC address as a number.
@@ -508,6 +522,13 @@ fn check(router: &Router, place: &Place, cx: &mut Reader<'_>) {
         &format!("announces {total} routes; at most {MOST_ROUTES} are possible"),
         ROUTES,
     );
+    let of_files = router.group.iter().filter_map(|group| group.attributes);
+    needs(
+        router.daemon != RouterDaemon::Native
+            && of_files.chain([router.attributes]).any(|from| from == MrtAttributes::Mrt),
+        "has attributes of MRT files, which only a native router announces",
+        r#"try daemon = "native", or attributes = "own""#,
+    );
     match router.daemon {
         RouterDaemon::Native => check_native(router, place, cx),
         RouterDaemon::Bird | RouterDaemon::Frr => needs(
@@ -613,6 +634,23 @@ fn check_native(router: &Router, place: &Place, cx: &mut Reader<'_>) {
         "has a hold time that is not 3 s to 65,535 s",
         r#"try hold = "90 s""#,
     );
+    let of_mrt = |routes: &[Routes]| routes.iter().any(|one| matches!(one, Routes::Mrt { .. }));
+    let is_mrt = |from: MrtAttributes| from == MrtAttributes::Mrt;
+    let mut groups = router.group.iter().filter(|group| group.attributes.is_none());
+    needs(
+        is_mrt(router.attributes)
+            && !of_mrt(&router.routes)
+            && !groups.any(|group| of_mrt(&group.routes)),
+        "has attributes of MRT files, but no routes of these",
+        MRT,
+    );
+    for group in &router.group {
+        needs(
+            group.attributes.is_some_and(is_mrt) && !of_mrt(&group.routes),
+            &format!("has attributes of MRT files for {:?}, but no such routes", group.name),
+            MRT,
+        );
+    }
     let copies = router.count.saturating_sub(1);
     let last = router.mac.map_or(0, mac_bits) + copies;
     // The lowest bit of the first octet is that of groups.
@@ -752,6 +790,7 @@ const NEIGHBOR: &str = r#"try "10.0.0.2 as 65002", or "10.0.0.2" in the same sys
 const COMMUNITY: &str = r#"try "65001:100""#;
 const ROUTES: &str =
     r#"try "198.51.100.0/24", "10.0.0.0/24 x 1000", "random x 1000", "mrt:rib.gz" or "file:a.txt""#;
+const MRT: &str = r#"try routes = "mrt:rib.gz""#;
 const AS_PATH: &str = r#"try as_path = "65010 65020""#;
 const NEXT_HOP: &str = r#"try "10.0.0.2""#;
 const FLAP: &str = r#"try flap = "100 routes/s" and flap_down = "1 s""#;

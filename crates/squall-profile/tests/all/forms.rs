@@ -661,8 +661,23 @@ fn template() -> impl Strategy<Value = Template> {
             groups: if named { vec![located("x25519"), located("P-256")] } else { vec![] },
         })
     });
-    (exchange, arrival, tcp, tls, numbers).prop_map(
-        |(exchange, arrival, tcp, tls, (clients, servers, port, udp, limit))| Template {
+    let proxy = prop_oneof![
+        Just(None),
+        Just(Some(ProxyProtocol { version: ProxyVersion::V1, ..ProxyProtocol::default() })),
+        Just(Some(ProxyProtocol { local: true, ..ProxyProtocol::default() })),
+        Just(Some(ProxyProtocol {
+            version: ProxyVersion::V2,
+            sources: Some(located("203.0.113.0/24")),
+            local: false,
+            alpn: Some(located("h2")),
+            authority: Some(located("a.test")),
+            unique_id: true,
+            checksum: true,
+        })),
+    ];
+    (exchange, arrival, tcp, (tls, proxy), numbers).prop_map(
+        |(exchange, arrival, tcp, (tls, proxy), (clients, servers, port, udp, limit))| Template {
+            proxy_protocol: proxy,
             name: String::new(),
             clients,
             servers,
@@ -690,6 +705,11 @@ fn template() -> impl Strategy<Value = Template> {
             client_tcp: if udp { Tcp::default() } else { tcp.clone() },
             tcp,
             tls,
+            http: limit.map(|number| Http {
+                streams: 1 + (number % 100) as u16,
+                header_table: (number % 4_097) as u32,
+                ..Http::default()
+            }),
             ..Template::default()
         },
     )
@@ -1153,8 +1173,8 @@ fn host() -> impl Strategy<Value = HostGroup> {
 /// Routers with each protocol, or with a configuration of their own.
 fn router() -> impl Strategy<Value = Router> {
     use squall_profile::{
-        BgpNeighbor, IsisLevel, IsisNetwork, RouteOrigin, RouterAction, RouterDaemon, RouterGroup,
-        RouterStep, Routes,
+        BgpNeighbor, IsisLevel, IsisNetwork, MrtAttributes, RouteOrigin, RouterAction,
+        RouterDaemon, RouterGroup, RouterStep, Routes,
     };
     let (own, other) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
     let own6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
@@ -1189,6 +1209,8 @@ fn router() -> impl Strategy<Value = Router> {
             let address = Ipv4Addr::new(10, 0, 0, 99).into();
             return Router {
                 daemon: RouterDaemon::Native,
+                attributes: if all { MrtAttributes::Mrt } else { MrtAttributes::Own },
+                routes: vec![Routes::Mrt { path: "rib.gz".into(), peer: None, most: None }],
                 count: 50,
                 asn_step: if all { 2 } else { 0 },
                 asn: Some(65001),
@@ -1248,6 +1270,7 @@ fn router() -> impl Strategy<Value = Router> {
                     communities: all.then(Vec::new),
                     as_path: if all { vec![65010, u32::MAX] } else { Vec::new() },
                     origin: all.then_some(RouteOrigin::Incomplete),
+                    attributes: all.then_some(MrtAttributes::Own),
                     next_hop: all.then_some(other.into()),
                     flap: all.then_some(0.5),
                     flap_down: time.filter(|_| all),

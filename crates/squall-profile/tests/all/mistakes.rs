@@ -29,12 +29,11 @@ fn assert_contains(found: &str, expected: &str) {
 }
 
 #[test]
-fn sessions_of_pppoe_carry_neither_groups_nor_names_of_multicast() {
+fn sessions_of_pppoe_carry_groups_of_their_families_and_no_names_of_multicast() {
     let host = "[[host]]\nport = \"A\"\npppoe = \"none\"\n";
-    let hint = "try a group of hosts without pppoe";
-    for (more, what) in [
-        ("join = \"239.1.0.1\"", "has multicast groups, which sessions of PPPoE do not carry"),
-        ("mdns = \"host-{}\"", "has names of multicast DNS, which sessions of PPPoE do not carry"),
+    for (more, what, hint) in [
+        ("join = \"ff3e::1\"", "joins groups of IPv6, which its sessions", "try ipv6cp = true"),
+        ("mdns = \"host-{}\"", "no other host is on the link", "a group of hosts without pppoe"),
     ] {
         let found = mistakes(&format!("{HEAD}{host}{more}\n"), Format::Toml);
         assert_contains(&found, what);
@@ -42,9 +41,13 @@ fn sessions_of_pppoe_carry_neither_groups_nor_names_of_multicast() {
     }
     // A concentrator answers names on its link.
     let server = "ipv4 = \"10.0.0.1/16\"\nserve = \"10.0.1.0-10.0.1.9\"\nmdns = \"ac\"\n";
-    let text = format!("{HEAD}{host}{server}");
-    let read = Profile::parse_with(&text, "load.toml", Format::Toml, &no_files);
-    assert!(read.is_ok(), "{}", read.unwrap_err());
+    let groups = "join = \"239.1.0.1\"\n";
+    let both = "join = [\"239.1.0.1\", \"ff3e::1\"]\nipv6cp = true\n";
+    for more in [server, groups, both] {
+        let text = format!("{HEAD}{host}{more}");
+        let read = Profile::parse_with(&text, "load.toml", Format::Toml, &no_files);
+        assert!(read.is_ok(), "{}", read.unwrap_err());
+    }
 }
 
 #[test]
@@ -411,6 +414,10 @@ fn missing_keys_of_a_template_are_reported() {
     );
     assert_contains(&found, "has no \"servers\"");
     let ends = "clients = \"16.0.0.1\"\nservers = \"48.0.0.1\"\ncps = 1\n";
+    let http = |value: &str| in_template(ends, &format!("app = \"http\"\nhttp = {value}\n"));
+    assert_contains(&http("{}"), "load.toml:10:8  template[0].http has no settings");
+    assert_contains(&http("\"3\""), "is not \"2\" or a table\n  try \"2\", or { streams = 4 }");
+    assert_contains(&http("{ streams = 0 }"), "expected 1 to 100");
     assert_contains(
         &in_template(ends, "client = [\"recv 1\"]\n"),
         "has no \"listen\"\n  try listen = 80",
@@ -452,6 +459,27 @@ fn stages_that_cannot_be_are_refused_where_they_stand() {
         ("ramp_up = 2", "[{ duration = 9, to = 50 }]", "both shape the load"),
     ] {
         assert_contains(&refused(load, stages), expected);
+    }
+}
+
+#[test]
+fn settings_of_the_proxy_protocol_fit_its_version() {
+    let ends = "clients = \"16.0.0.1\"\nservers = \"48.0.0.1\"\napp = \"http\"\ncps = 1\n";
+    for (proxy, expected) in [
+        ("\"v3\"", "proxy_protocol = \"v3\" is not a version of the PROXY protocol"),
+        ("true", "is not a version or a table\n  try \"v2\", or { version = \"v1\""),
+        (
+            "{ version = \"v1\", unique_id = true }",
+            "has \"unique_id\", but version 1 has no such field\n  try version = \"v2\"",
+        ),
+        (
+            "{ local = true, sources = \"10.0.0.1\" }",
+            "has \"sources\", but headers with local are empty\n  try local = false",
+        ),
+        ("{ alpn = \"\" }", "has \"alpn\" with 0 octets\n  expected 1 to 255"),
+    ] {
+        let found = in_template(ends, &format!("proxy_protocol = {proxy}\n"));
+        assert_contains(&found, expected);
     }
 }
 
@@ -701,6 +729,29 @@ fn a_router_that_cannot_work_is_refused_with_a_reason() {
         ),
         (native("config = \"bird.conf\""), "has config, but daemon = \"native\" speaks BGP only"),
         (native("password = \"a\""), "cannot sign segments (RFC 2385)\n  try daemon = \"bird\""),
+        (format!("{good}\nattributes = \"mrt\""), "which only a native router announces"),
+        (
+            format!(
+                "{good}\n[[router.group]]\nname = \"a\"\nroutes = \"mrt:a\"\nattributes = \"mrt\""
+            ),
+            "has attributes of MRT files",
+        ),
+        (format!("{good}\nattributes = \"file\""), "is not a source of attributes"),
+        (native("attributes = \"mrt\""), "has attributes of MRT files, but no routes of these"),
+        (
+            native(
+                "attributes = \"mrt\"\n[[router.group]]\nname = \"a\"\nroutes = \"mrt:a\"\n\
+                 attributes = \"own\"",
+            ),
+            "has attributes of MRT files, but no routes of these",
+        ),
+        (
+            native(
+                "routes = \"mrt:a\"\nattributes = \"mrt\"\n[[router.group]]\nname = \"a\"\n\
+                 routes = \"10.1.0.0/16\"\nattributes = \"mrt\"",
+            ),
+            "has attributes of MRT files for \"a\", but no such routes",
+        ),
         (native("hold = \"1 s\""), "has a hold time that is not 3 s to 65,535 s"),
         (native("count = 2"), "the neighbor 10.0.0.2, which is not another address of its network"),
         (native("").replace("/24", "/31"), "the neighbor 10.0.0.2, which is not another address"),
@@ -735,7 +786,15 @@ fn a_router_that_cannot_work_is_refused_with_a_reason() {
     let shared = "router[1] has a MAC address of router \"router 1\", on the same port";
     assert_contains(&mistakes(&mac(3, 3), Format::Toml), shared);
     assert_contains(&mistakes(&mac(5, 1), Format::Toml), shared);
-    for text in [mac(3, 2), mac(6, 1)] {
+    // The MAC address that another router has by default.
+    let default = |own: &str| {
+        format!(
+            "[ports]\nA = \"loop:0\"\n[[router]]\n{good}\n[[router]]\nname = \"r2\"\n{good}\nmac = \
+             \"{own}\""
+        )
+    };
+    assert_contains(&mistakes(&default("02:54:01:00:00:01"), Format::Toml), shared);
+    for text in [mac(3, 2), mac(6, 1), default("02:54:02:00:00:01")] {
         let read = Profile::parse_with(&text, "load.toml", Format::Toml, &no_files);
         assert!(read.is_ok(), "{}", read.unwrap_err());
     }

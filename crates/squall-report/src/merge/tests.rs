@@ -207,6 +207,12 @@ fn flows_of_a_template_are_added_at_each_end() {
         completed,
         setup_ns: spread(setup),
         failed: BTreeMap::from([("reset".to_owned(), 1)]),
+        http2: Some(Http2Report {
+            streams: completed,
+            left_out: 1,
+            violations: BTreeMap::from([("window".to_owned(), 1)]),
+            ..Http2Report::default()
+        }),
         ..RoleReport::default()
     };
     let of = |roles: RolesReport| {
@@ -223,6 +229,10 @@ fn flows_of_a_template_are_added_at_each_end() {
     let client = flows.total.client.as_ref().unwrap();
     assert_eq!((client.completed, client.failed["reset"]), (7, 2));
     assert_eq!(client.setup_ns, spread(&[10, 20, 30]));
+    let figures = client.http2();
+    for figure in [("streams", 7), ("violations: window", 2), ("left out by GOAWAY", 2)] {
+        assert!(figures.contains(&(figure.0.to_owned(), figure.1)), "{figures:?}");
+    }
     assert_eq!(flows.total.server.unwrap().completed, 7);
     assert_eq!(flows.templates.len(), 1);
 }

@@ -35,6 +35,12 @@ pub fn flows(report: &Report, width: usize, color: bool) -> Vec<String> {
         if let Some(tls) = &role.tls {
             reasons.push(format!("{name} ({side}): {}", sessions(role, tls)));
         }
+        if role.http2.is_some() {
+            let counts = role.http2().into_iter();
+            let texts = counts.map(|(what, n)| format!("{} {what}", human::count(n)));
+            let texts: Vec<_> = texts.collect();
+            reasons.push(format!("{name} ({side}): HTTP/2: {}", texts.join(", ")));
+        }
         let troubles = troubles(&role.tcp);
         if !troubles.is_empty() {
             reasons.push(format!("{name} ({side}): {troubles}"));

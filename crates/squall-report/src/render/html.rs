@@ -406,6 +406,10 @@ fn loaded(load: &FlowsReport, page: &mut String) {
             reasons.push(row("handshake p99".into(), nanos(&tls.handshake_ns, |d| d.p99)));
             reasons.extend(role.tls().into_iter().map(|(what, n)| row(what, human::count(n))));
         }
+        reasons.extend(role.http2().into_iter().map(|(what, n)| {
+            let side = format!("{name} ({side})");
+            vec![side, "HTTP/2".to_owned(), what, human::count(n)]
+        }));
     }
     let columns = [
         "Template",

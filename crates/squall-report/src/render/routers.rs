@@ -5,8 +5,8 @@ use super::table::{Style, indented, printable};
 use crate::report::{
     Report,
     routers::{
-        ExpectedRoutesReport, RouterProtocolReport, RouterReport, RouterSessionsReport,
-        RouterStepReport,
+        ExpectedRoutesReport, RouterFaultReport, RouterFaultsReport, RouterProtocolReport,
+        RouterReport, RouterSessionsReport, RouterStepReport,
     },
 };
 
@@ -77,6 +77,7 @@ pub fn one(router: &RouterReport, width: usize, color: bool) -> Vec<String> {
     }
     line(head);
     router.sessions.iter().for_each(|sums| line(of_sums(sums)));
+    router.sessions.iter().filter_map(|sums| of_faults(&sums.faults)).for_each(&mut line);
     router.protocols.iter().for_each(|protocol| line(of_protocol(protocol)));
     router.expected.iter().for_each(|expected| line(of_expected(expected)));
     let flaps: u64 = router.groups.iter().map(|group| group.flaps).sum();
@@ -132,6 +133,32 @@ fn of_sums(sums: &RouterSessionsReport) -> String {
         }
     }
     text
+}
+
+/// Errors in UPDATEs; `None`: there were none.
+fn of_faults(faults: &RouterFaultsReport) -> Option<String> {
+    let mut parts = Vec::new();
+    if faults.withdrawn > 0 {
+        let updates = human::counted(faults.withdrawn, "UPDATE");
+        parts.push(format!("routes of {updates} treated as withdrawn"));
+    }
+    if faults.discarded > 0 {
+        parts.push(format!("{} discarded", human::counted(faults.discarded, "attribute")));
+    }
+    if faults.other_families > 0 {
+        let fields = human::counted(faults.other_families, "field");
+        parts.push(format!("{fields} with routes of other families"));
+    }
+    let reason = |of: &RouterFaultReport| {
+        let RouterFaultReport { reason, source, updates, .. } = of;
+        format!("{} {} ({})", human::count(*updates), printable(reason), printable(source))
+    };
+    let reasons: Vec<_> = faults.reasons.iter().map(reason).collect();
+    let reasons = match reasons.is_empty() {
+        true => String::new(),
+        false => format!(": {}", reasons.join(", ")),
+    };
+    (!parts.is_empty()).then(|| format!("errors in UPDATEs: {}{reasons}", parts.join(", ")))
 }
 
 fn of_expected(expected: &ExpectedRoutesReport) -> String {
@@ -242,6 +269,35 @@ mod tests {
         };
         assert_eq!(by_prefix(0, 0), "learnt the routes that r2 announces: 9 routes");
         assert_eq!(by_prefix(2, 1), "2 of 9 routes of r2 are missing, and 1 others learnt");
+    }
+
+    #[test]
+    fn errors_in_updates_have_their_reasons() {
+        assert_eq!(of_faults(&RouterFaultsReport::default()), None);
+        let reason = |reason: &str, source: &str, updates| RouterFaultReport {
+            reason: reason.into(),
+            source: source.into(),
+            treatment: String::new(),
+            updates,
+        };
+        let faults = RouterFaultsReport {
+            withdrawn: 1_200,
+            discarded: 1,
+            other_families: 2,
+            reasons: vec![
+                reason("malformed COMMUNITIES", "RFC 7606 section 7.8", 1_200),
+                reason("malformed AGGREGATOR", "RFC 7606 section 7.7", 1),
+            ],
+        };
+        let expected = "errors in UPDATEs: routes of 1,200 UPDATEs treated as withdrawn, 1 attribute \
+                        discarded, 2 fields with routes of other families: 1,200 malformed \
+                        COMMUNITIES (RFC 7606 section 7.8), 1 malformed AGGREGATOR (RFC 7606 \
+                        section 7.7)";
+        assert_eq!(of_faults(&faults).as_deref(), Some(expected));
+        let sums = RouterSessionsReport { faults, ..RouterSessionsReport::default() };
+        let router = RouterReport { sessions: Some(sums), ..RouterReport::default() };
+        let is_shown = |line: &String| line.contains("errors in UPDATEs");
+        assert!(one(&router, usize::MAX, false).iter().any(is_shown));
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub struct AttackReport {
     /// suffice), `not_written` (headers cannot hold the requested values), `near_miss_seen` (a near
     /// miss that matches in the form in which it is sent, according to the evaluator),
     /// `own_address` (frames of hosts that have the host's address outside their headers),
+    /// `needs_server` (live without a port for the servers, and a rule matches their answers),
     /// `defect` (a bug in Squall).
     pub left_out: BTreeMap<String, u64>,
     /// Reason for the first attack that was not written.
@@ -48,7 +49,11 @@ pub struct AttackReport {
     pub octets: u64,
     /// Attacks of hosts that did not leave as a whole, by reason: `no_host` (no host had an address
     /// when the attack was due), `address_lost` (its host lost the address during the attack),
-    /// `not_begun` (the run ended before it was due).
+    /// `no_session` (its access concentrator had no session with the other end), `not_begun` (the
+    /// run ended before it was due, or while it waited for its ends, which others used). Live ones
+    /// also: `limit` (too many open flows), `full` (the flow table had no room), `unresolved` (no
+    /// reply for the next hop), and without a port for the servers, the failure of the client, such
+    /// as `refused`, or `stopped` if it was open at the end.
     #[serde(default)]
     pub unsent: BTreeMap<String, u64>,
     /// Planned time from the start of the run to the last frame of an attack.

@@ -135,7 +135,8 @@ impl FailIf {
     pub fn needs_receiver(&self) -> bool {
         self.root.any_term(&|asked| match asked.term {
             Term::Stream(name) => {
-                !["tx", "tx_pps", "rate_error", "not_sent", "no_host"].contains(&name)
+                let of_sender = ["tx", "tx_pps", "rate_error", "not_sent", "no_host", "no_route"];
+                !of_sender.contains(&name)
             }
             Term::Spread(spread, _) => spread != "departure_error",
             _ => false,
@@ -408,6 +409,7 @@ const STREAM_TERMS: &[(&str, Kind, &str)] = &[
     ("rate_error", Kind::Share, "|achieved - requested| / requested; unknown for rate = \"max\""),
     ("not_sent", Kind::Count, "frames that were due and did not leave"),
     ("no_host", Kind::Count, "of these, frames for which no host had an address"),
+    ("no_route", Kind::Count, "of these, frames for which the router had learnt no route"),
     ("rx", Kind::Count, "frames received, without duplicates"),
     ("loss", Kind::Count, "frames sent and never received (RFC 7680)"),
     ("loss_ratio", Kind::Share, "loss / sent"),
@@ -821,7 +823,7 @@ fn stream_value(name: &str, stream: &StreamReport) -> Option<f64> {
         "tx_pps" => Some(stream.tx_pps),
         "rate_error" => stream.rate_error().map(f64::abs),
         "not_sent" => Some(stream.not_sent.values().sum::<u64>() as f64),
-        "no_host" => Some(stream.not_sent.get("no_host").copied().unwrap_or(0) as f64),
+        "no_host" | "no_route" => Some(stream.not_sent.get(name).copied().unwrap_or(0) as f64),
         "rx" => rx(|rx| rx.packets as f64),
         "loss" => rx(|rx| rx.lost as f64),
         "loss_ratio" => rx(|rx| rx.loss_ratio),

@@ -118,8 +118,10 @@ pub struct RoleReport {
     /// `keepalive_timeout`, `idle`, `address_lost` (this end is a host whose lease ended).
     pub failed: BTreeMap<String, u64>,
     /// Deviations of peers from the flow program: `unexpected_data`, `too_short`, `no_answer`,
-    /// `bad_http`, `closed_early` (the server closed the connection before the last request); with
-    /// TLS also `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`, `tls_closed`,
+    /// `bad_http`, `bad_websocket`, `closed_early` (the server closed the connection before the last
+    /// request); with HTTP/2 also `stream_reset` and `http2` (the peer broke a rule); with the PROXY
+    /// protocol also `proxy_missing`, `proxy_malformed`, `proxy_long`, `proxy_checksum`; with TLS
+    /// also `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`, `tls_closed`,
     /// `tls_timeout`.
     pub protocol_errors: BTreeMap<String, u64>,
     /// Requests of the flows that started; only for clients, and `null` if randomness or the server
@@ -169,6 +171,9 @@ pub struct RoleReport {
     /// TLS sessions; present only for templates that use TLS.
     #[serde(default)]
     pub tls: Option<TlsReport>,
+    /// Connections of HTTP/2; present only for templates that use HTTP/2.
+    #[serde(default)]
+    pub http2: Option<Http2Report>,
 }
 
 /// Requests over flows, made by HTTP or by any program that sends and then waits.
@@ -198,6 +203,36 @@ pub struct TlsReport {
     pub truncated: u64,
     /// Handshakes by cipher suite: `TLS13_AES_256_GCM_SHA384`.
     pub ciphers: BTreeMap<String, u64>,
+}
+
+/// Connections of HTTP/2, which are flows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Http2Report {
+    /// Connections that sent their preface.
+    pub connections: u64,
+    /// Streams that were opened (clients), or on which a request arrived (servers).
+    pub streams: u64,
+    /// Heads of requests and responses, the octets of their fields, and the octets that remained
+    /// after compression (HPACK).
+    pub heads_sent: u64,
+    pub head_octets_sent: u64,
+    pub compressed_octets_sent: u64,
+    pub heads_received: u64,
+    pub head_octets_received: u64,
+    pub compressed_octets_received: u64,
+    /// Streams that were reset, by error code: `CANCEL`.
+    pub resets_sent: BTreeMap<String, u64>,
+    pub resets_received: BTreeMap<String, u64>,
+    /// Streams that a GOAWAY of the server left out: it has not processed them.
+    #[serde(default)]
+    pub left_out: u64,
+    /// Connections of which the peer announced the end (GOAWAY), by error code.
+    pub goaways_received: BTreeMap<String, u64>,
+    /// Actions of peers that the protocol forbids, or that exceeded a bound: `malformed`, `window`,
+    /// `reset_flood` ...
+    pub violations: BTreeMap<String, u64>,
+    /// Priorities and unknown frames of peers, which are ignored.
+    pub ignored: u64,
 }
 
 /// The part of a run at full load: after the ramp up, and before the ramp down, the drain and the
@@ -335,6 +370,32 @@ impl RoleReport {
         let others =
             others.into_iter().filter(|(_, n)| *n > 0).map(|(what, n)| (what.to_owned(), n));
         ciphers.chain(others).chain(failed).collect()
+    }
+
+    /// Figures of HTTP/2, each with a count.
+    pub fn http2(&self) -> Vec<(String, u64)> {
+        let Some(http2) = &self.http2 else { return Vec::new() };
+        let always = [
+            ("connections", http2.connections),
+            ("streams", http2.streams),
+            ("octets of fields sent", http2.head_octets_sent),
+            ("compressed", http2.compressed_octets_sent),
+            ("octets of fields received", http2.head_octets_received),
+            ("compressed", http2.compressed_octets_received),
+        ];
+        let always = always.into_iter().map(|(what, n)| (what.to_owned(), n));
+        let named = [
+            ("resets sent", &http2.resets_sent),
+            ("resets received", &http2.resets_received),
+            ("GOAWAY received", &http2.goaways_received),
+            ("violations", &http2.violations),
+        ];
+        let named = named.into_iter().flat_map(|(what, counts)| {
+            counts.iter().map(move |(why, n)| (format!("{what}: {why}"), *n))
+        });
+        let rest = [("left out by GOAWAY", http2.left_out), ("ignored frames", http2.ignored)];
+        let rest = rest.into_iter().filter(|(_, n)| *n > 0);
+        always.chain(named).chain(rest.map(|(what, n)| (what.to_owned(), n))).collect()
     }
 
     /// Flows started per second at full load. If there was no full load, over the whole run.

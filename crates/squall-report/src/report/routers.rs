@@ -75,6 +75,34 @@ pub struct RouterSessionsReport {
     pub received: RouterMessagesReport,
     /// How often a neighbor had no room for more octets: it is slower than the router.
     pub closed_windows: u64,
+    /// Errors in UPDATEs of neighbors that did not end a session.
+    #[serde(default)]
+    pub faults: RouterFaultsReport,
+}
+
+/// Errors in UPDATEs of BGP that do not end a session (RFC 7606).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RouterFaultsReport {
+    /// UPDATEs whose routes were treated as withdrawn.
+    pub withdrawn: u64,
+    /// Attributes that were discarded.
+    pub discarded: u64,
+    /// Fields with routes of families that the session does not carry.
+    pub other_families: u64,
+    /// The reasons of the first two.
+    pub reasons: Vec<RouterFaultReport>,
+}
+
+/// UPDATEs with one kind of error.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RouterFaultReport {
+    /// `malformed COMMUNITIES`
+    pub reason: String,
+    /// The section that says what follows: `RFC 7606 section 7.8`.
+    pub source: String,
+    /// The treatment: `treat-as-withdraw` or `attribute discard`.
+    pub treatment: String,
+    pub updates: u64,
 }
 
 /// Messages of BGP by their type.

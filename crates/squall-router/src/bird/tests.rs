@@ -143,6 +143,7 @@ pub(crate) fn settings() -> RouterSettings {
         ospf: Some([0, 0, 0, 0].into()),
         ospf3: None,
         isis: None,
+        igp: crate::Igp::default(),
         hello: Nanos(10 * second.0),
         dead: Nanos(40 * second.0),
         rip: true,
@@ -233,4 +234,19 @@ fn errors_have_codes_of_their_own() {
     let failed = "8006-bgp1: reload failed\n0000 \n";
     assert_eq!(refusal(failed).as_deref(), Some("bgp1: reload failed"));
     assert_eq!(imported(REPLY), 3 + 1 + 2);
+}
+
+#[test]
+fn neighbors_of_ospf_are_lines_of_a_table() {
+    let reply = "1013-ospf4:\n Router ID   \tPri\t     State     \tDTime\tInterface  Router IP\n \
+                 10.0.0.2    \t  1\t    Full/BDR   \t38.123\teth0       10.0.0.2\n 10.0.0.3    \t  \
+                 0\t   2-Way/Other \t31.000\teth0       10.0.0.3\n0000 \n";
+    let brief = |one: &LinkNeighbor| (one.state.clone(), one.is_up);
+    let found: Vec<_> = neighbors(reply).iter().map(brief).collect();
+    assert_eq!(found, [("Full".into(), true), ("2-Way".into(), false)]);
+    assert_eq!(neighbors("1013-ospf4: is not up\n0000 \n"), []);
+    let asked = |settings: &RouterSettings| neighbor_questions(settings);
+    assert_eq!(asked(&settings()), [("ospf4", "show ospf neighbors ospf4\n")]);
+    let own = RouterSettings { configuration: Some("# mine".into()), ..settings() };
+    assert_eq!(asked(&own), []);
 }

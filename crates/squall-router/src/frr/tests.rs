@@ -67,7 +67,8 @@ fn a_process_runs_for_each_protocol_and_zebra_is_the_first() {
     };
     assert_eq!(names(&only), ["zebra", "isisd"]);
     let asked: Vec<_> = questions(&only).into_iter().map(|(_, text)| text).collect();
-    assert_eq!(asked, [KERNEL[0], KERNEL[1], "show isis neighbor json"]);
+    let of_isis = ["show isis neighbor json", "show isis neighbor", "show isis database"];
+    assert_eq!(asked, [&KERNEL[..], &of_isis].concat());
 }
 
 #[test]
@@ -230,7 +231,7 @@ fn a_reply_ends_with_three_zero_octets_and_a_code() {
 }
 
 /// Replies of FRR 8.4.4 to the questions, shortened.
-const REPLIES: [(&str, &str); 9] = [
+const REPLIES: [(&str, &str); 11] = [
     (
         "show ip route summary json",
         r#"{"routes":[{"fib":2,"rib":2,"fibOffLoaded":0,"fibTrapped":0,"type":"kernel"},
@@ -272,6 +273,18 @@ const REPLIES: [(&str, &str); 9] = [
         "level":2,"state":"Up","expires-in":"3s","snpa":"4a28.e7c9.b684"}]}]}"#,
     ),
     (
+        "show isis neighbor",
+        "Area squall:\n  System Id           Interface   L  State        Holdtime SNPA\n r2          \
+         \x20       eth0        1  Initializing  9        4a28.e7c9.b684\n r2                  eth0   \
+         \x20    2  Up            3        4a28.e7c9.b684\n r3      eth0  3  Up   8   2020.2020.2020\n",
+    ),
+    (
+        "show isis database",
+        "Area squall:\nIS-IS Level-1 link-state database:\nLSP ID   PduLen  SeqNumber   Chksum  \
+         Holdtime  ATT/P/OL\nr1.00-00   *   95   0x2   0x1  1085  0/0/0\n    1 LSPs\n\nIS-IS Level-2 \
+         link-state database:\nr1.00-00  *  95  0x2  0x1  1085  0/0/0\n    3 LSPs\n\n",
+    ),
+    (
         "show ip rip status",
         "Routing Protocol is \"rip\"\n  Sending updates every 5 seconds with +/-50%, next due in 4 \
          seconds\n",
@@ -310,6 +323,18 @@ fn states_come_from_the_process_of_each_protocol() {
     );
     assert_eq!((&*found[1].neighbor, &*found[1].error), ("10.0.0.2", ""));
     assert_eq!((&*found[2].neighbor, &*found[2].error), ("2001:db8::2", "Cease/BFD Down"));
+    let isis = found.iter().find(|one| one.kind == "IS-IS").expect("it is configured");
+    let brief = |of: &LinkNeighbor| (of.state.clone(), of.is_up, of.levels);
+    assert_eq!(isis.lsps, [1, 3]);
+    let neighbors: Vec<_> = isis.neighbors.iter().map(brief).collect();
+    assert_eq!(
+        neighbors,
+        [
+            ("Initializing".into(), false, [true, false]),
+            ("Up".into(), true, [false, true]),
+            ("Up".into(), true, [true, true]),
+        ]
+    );
     assert_eq!(kernel_routes([REPLIES[0].1, REPLIES[1].1]), 5);
     // IS-IS has no routes of an IP version that it does not speak.
     let found = states_of(&RouterSettings { ipv6: None, ..all() }, &REPLIES);

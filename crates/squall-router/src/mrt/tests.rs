@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::Origin;
 
 fn record(kind: u16, subtype: u16, body: &[u8]) -> Vec<u8> {
     let mut octets = vec![0x65, 0, 0, 0];
@@ -76,6 +77,42 @@ fn the_routes_of_the_peer_with_most_or_of_a_given_peer_are_read() {
     }
 }
 
+/// Routes of peer 1 with these attributes; peer 0 has others.
+fn routes_with(attributes: &[&[u8]]) -> Vec<u8> {
+    let route = |(number, attributes): (usize, &&[u8])| {
+        let mut body = vec![0, 0, 0, 1, 24, 10, 0, number as u8, 0, 2];
+        body.extend([0, 0, 0x65, 0, 0, 0, 0, 4, 0x40, 1, 1, 1]);
+        body.extend([0, 1, 0x65, 0, 0, 0, 0, attributes.len() as u8]);
+        body.extend(*attributes);
+        record(13, 2, &body)
+    };
+    let all: Vec<_> = attributes.iter().enumerate().map(route).collect();
+    [index(), all.concat()].concat()
+}
+
+#[test]
+fn routes_with_equal_attributes_are_a_set() {
+    let (igp, egp, wrong) = (&[0x40, 1, 1, 0][..], &[0x40, 1, 1, 1][..], &[0x40, 1, 1, 9][..]);
+    let octets = routes_with(&[igp, egp, igp, wrong, egp]);
+    let table = read_table(&octets[..], 1, None).expect("a table");
+    let found: Vec<_> = (0..table.sets())
+        .map(|set| {
+            let prefixes: Vec<_> = table.of_set(set).iter().map(Prefix::to_string).collect();
+            (table.attributes(set).origin, prefixes)
+        })
+        .collect();
+    let texts = |numbers: [u8; 2]| numbers.map(|number| format!("10.0.{number}.0/24")).to_vec();
+    let expected =
+        [(Some(Origin::Igp), texts([0, 2])), (Some(Origin::Egp), texts([1, 4]))].to_vec();
+    assert_eq!(found, expected);
+    assert_eq!((table.left_out, table.prefixes().len(), table.peer.index), (1, 4, 1));
+    assert_eq!([0, 1, 2, 3].map(|prefix| table.set_of(prefix)), [0, 0, 1, 1]);
+    let first = read_table(&octets[..], 1, Some(1)).expect("a table");
+    assert_eq!((first.sets(), first.prefixes().len()), (1, 1));
+    let error = read_table(&octets[..], 2, None).expect_err("it has none").to_string();
+    assert_eq!(error, "it has no routes of peer 2; its peers are 0 to 2");
+}
+
 #[test]
 fn a_route_that_occurs_again_is_one() {
     let again = route(2, 24, &[198, 51, 100], &[1]);
@@ -149,6 +186,11 @@ proptest! {
         let mut octets = dump();
         let at = at % octets.len();
         octets[at] = octet;
+        if let Ok(table) = read_table(&octets[..], peer.unwrap_or(1), most) {
+            let of_sets = (0..table.sets()).map(|set| table.of_set(set).len());
+            prop_assert_eq!(of_sets.sum::<usize>(), table.prefixes().len());
+            (0..table.sets()).for_each(|set| drop(table.attributes(set)));
+        }
         if let Ok(routes) = read(&octets[..], peer, most) {
             prop_assert!(!routes.prefixes.is_empty());
             prop_assert!(most.is_none_or(|most| routes.prefixes.len() <= most as usize));

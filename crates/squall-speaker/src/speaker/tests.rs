@@ -1,10 +1,10 @@
-use std::{collections::BTreeSet, net::Ipv6Addr, sync::Arc};
+use std::{cell::Cell, collections::BTreeSet, net::Ipv6Addr, sync::Arc};
 
-use squall_bgp::{AddPath, Family, LastError, RouteAttributes};
+use squall_bgp::{AddPath, Family, LastError, PathSegment, RouteAttributes, SegmentKind};
 use squall_host::{Arp, Echo, Host};
 
 use super::*;
-use crate::Prefixes;
+use crate::{Prefixes, RouteSets};
 
 const MS: u64 = 1_000_000;
 
@@ -18,6 +18,8 @@ struct Pair {
     frames: u64,
     /// Frames that waited at once at most.
     most: usize,
+    /// The window of side 2 is closed.
+    is_closed: bool,
 }
 
 impl Pair {
@@ -29,6 +31,7 @@ impl Pair {
             loss: 0,
             frames: 0,
             most: 0,
+            is_closed: false,
         };
         pair.start(0).start(1);
         pair
@@ -95,7 +98,14 @@ impl Pair {
                 let Some((frame, _)) = sent.first() else { break };
                 self.frames += 1;
                 if self.loss == 0 || !self.frames.is_multiple_of(self.loss) {
-                    self.speakers[1 - from].receive(self.now, (frame, false), answers);
+                    let is_tcp = frame[12..14] == [8, 0] && frame[23] == 6;
+                    let closes = self.is_closed && from == 1 && is_tcp;
+                    let mut frame = frame.to_vec();
+                    if closes {
+                        frame[48..50].fill(0);
+                    }
+                    // The checksum is then that of another window.
+                    self.speakers[1 - from].receive(self.now, (&frame, closes), answers);
                 }
                 sent.pop();
                 any = true;
@@ -132,7 +142,7 @@ fn wide(count: u32) -> Prefixes {
 
 fn group(prefixes: Prefixes) -> SpeakerGroup {
     let attributes = RouteAttributes::default();
-    SpeakerGroup { attributes, prefixes, is_announced: true, peers: None, path: None }
+    SpeakerGroup { attributes, prefixes, sets: None, is_announced: true, peers: None, path: None }
 }
 
 fn ipv4(side: u8, number: u32) -> IpAddr {
@@ -223,6 +233,94 @@ fn groups_of_some_peers_have_their_own_paths_and_attributes() {
     let routes = [0, 1].map(|number| pair.peer(1, number).learnt.routes(Family::Ipv4));
     assert_eq!(routes, [2, 2]);
     assert_eq!([0, 1].map(|number| pair.peer(0, number).withdrawn), [2, 0]);
+}
+
+/// As many sets as this, each with its number as MED and a route of IPv4, and the last one also with
+/// one of IPv6.
+struct Meds(u32);
+
+impl RouteSets for Meds {
+    fn count(&self) -> usize {
+        self.0 as usize
+    }
+
+    fn attributes(&self, set: usize) -> RouteAttributes {
+        let path = PathSegment { kind: SegmentKind::Sequence, numbers: vec![7, set as u32] };
+        RouteAttributes { med: Some(set as u32), further: vec![path], ..Default::default() }
+    }
+
+    fn prefixes(&self, set: usize) -> Box<dyn Iterator<Item = Prefix> + '_> {
+        let bits = 0x1000_0000 + (set as u32) * 256;
+        let ipv4 = Prefix { address: std::net::Ipv4Addr::from_bits(bits).into(), length: 24 };
+        let ipv6 = wide(1)().filter(move |_| set + 1 == self.count());
+        Box::new([ipv4].into_iter().chain(ipv6))
+    }
+
+    fn set_of(&self, prefix: Prefix) -> usize {
+        match prefix.address {
+            IpAddr::V4(address) => ((address.to_bits() - 0x1000_0000) / 256) as usize,
+            IpAddr::V6(_) => self.count() - 1,
+        }
+    }
+}
+
+#[test]
+fn the_routes_of_a_group_have_the_attributes_of_their_sets() {
+    const COUNT: u32 = 3_000;
+    let all: Prefixes = Arc::new(|| -> Box<dyn Iterator<Item = Prefix>> {
+        Box::new(ranges(COUNT, 24)().chain(wide(1)()))
+    });
+    let of = SpeakerGroup { sets: Some(Arc::new(Meds(COUNT))), ..group(all) };
+    let mut two = side(2, 1, vec![]);
+    two.attributes = true;
+    let mut pair = Pair::new(side(1, 1, vec![of]), two);
+    let most = Cell::new(0);
+    pair.until(Nanos(10 * Nanos::SECOND.0), |pair| {
+        most.set(most.get().max(pair.speakers[0].stack.app().connections.own_updates()));
+        pair.is_settled()
+    });
+    assert!((120 << 10..=128 << 10).contains(&most.get()), "{} octets are kept", most.get());
+    let are_of_their_sets = |pair: &Pair| {
+        let learnt = &pair.peer(1, 0).learnt;
+        let own = Meds(COUNT);
+        learnt.iter().all(|route| {
+            let found = &learnt.attributes(&route).unwrap().attributes;
+            let set = own.set_of(route.prefix) as u32;
+            let path = PathSegment { kind: SegmentKind::Sequence, numbers: vec![65_001, 7, set] };
+            (found.med, &found.path) == (Some(set), &vec![path])
+        })
+    };
+    let routes = |pair: &Pair| Family::ALL.map(|family| pair.peer(1, 0).learnt.routes(family));
+    assert_eq!((routes(&pair), are_of_their_sets(&pair)), ([3_000, 1], true));
+    assert_eq!(pair.peer(0, 0).announced, 3_001);
+    // An UPDATE for each set and family, and the ends of both families.
+    assert_eq!(pair.peer(0, 0).session.counters().sent.updates, 3_003);
+
+    // A few are announced with their attributes. For many sets, all routes are announced again.
+    for (count, announced) in [(2, 2), (1_500, 3_001)] {
+        let some = || ranges(COUNT, 24)().take(count).collect();
+        pair.order(0, Order::Routes(0, UpdateKind::Withdraw, some()));
+        pair.run(Nanos::SECOND);
+        assert_eq!(routes(&pair), [3_000 - count as u64, 1]);
+        let before = pair.peer(0, 0).announced;
+        pair.order(0, Order::Routes(0, UpdateKind::Announce, some()));
+        pair.run(Nanos::SECOND);
+        assert_eq!((routes(&pair), are_of_their_sets(&pair)), ([3_000, 1], true));
+        assert_eq!(pair.peer(0, 0).announced - before, announced);
+    }
+    // Routes that are still withdrawn stay so.
+    let some = |count| ranges(COUNT, 24)().take(count).collect();
+    pair.order(0, Order::Routes(0, UpdateKind::Withdraw, some(2_000)));
+    pair.run(Nanos::SECOND);
+    pair.order(0, Order::Routes(0, UpdateKind::Announce, some(1_500)));
+    pair.run(Nanos::SECOND);
+    assert_eq!((routes(&pair), are_of_their_sets(&pair)), ([2_500, 1], true));
+    pair.order(0, Order::Withdraw(0));
+    pair.run(Nanos::SECOND);
+    assert_eq!(routes(&pair), [0, 0]);
+    pair.order(0, Order::Announce(0));
+    pair.run(Nanos::SECOND);
+    assert_eq!((routes(&pair), are_of_their_sets(&pair)), ([3_000, 1], true));
 }
 
 #[test]
@@ -425,6 +523,22 @@ fn a_stop_ends_all_sessions_with_a_cease() {
         assert_eq!(peer.session.last_error(), Some(&received));
         assert_eq!(peer.learnt.routes(Family::Ipv4), 0);
     }
+}
+
+#[test]
+fn a_connection_with_a_closed_window_does_not_outlive_its_session_for_long() {
+    let mut pair = Pair::new(side(1, 1, vec![group(ranges(10, 24))]), side(2, 1, vec![]));
+    pair.until(Nanos(10 * Nanos::SECOND.0), Pair::is_settled);
+    pair.is_closed = true;
+    pair.order(0, Order::Withdraw(0));
+    pair.run(Nanos::SECOND);
+    // The withdrawal has closed the window, so that the NOTIFICATION waits.
+    pair.order(0, Order::Stop(0, Notification::cease(cease::SHUTDOWN)));
+    pair.run(Nanos::SECOND);
+    assert!(!pair.speakers[0].stack.app().connections.is_empty());
+    pair.run(Nanos(5 * Nanos::SECOND.0));
+    assert!(pair.speakers[0].stack.app().connections.is_empty());
+    assert_eq!(pair.peer(1, 0).session.last_error(), Some(&LastError::Tcp(EndReason::Reset)));
 }
 
 #[test]

@@ -259,14 +259,16 @@ fn the_same_key_and_time_give_the_same_packets() {
 
 #[test]
 fn hints_of_prefetched_packets_change_no_packet() {
-    let run = |prefetch| {
+    let run = |v6, prefetch| {
         let fault = Fault { loss: 0.05, corrupt: 0.01, delay: Nanos(MS), ..Fault::default() };
         let plan = Plan { flows: 50, request: 20_000, fault, record: true, ..Plan::default() };
-        let mut pair = Pair::new(Plan { prefetch, ..plan });
+        let mut pair = Pair::new(Plan { v6, prefetch, ..plan });
         pair.run();
         pair.recorded
     };
-    assert_eq!(run(true), run(false));
+    for v6 in [false, true] {
+        assert_eq!(run(v6, true), run(v6, false));
+    }
 }
 
 #[cfg(debug_assertions)]

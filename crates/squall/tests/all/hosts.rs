@@ -258,6 +258,14 @@ fn a_stream_of_hosts_without_addresses_sends_nothing_and_says_why() {
     let violated = |criterion: &str| FailIf::parse(criterion).unwrap().check(&report);
     assert_eq!(violated("no_host > 299").len(), 1);
     assert_eq!(violated("no_host > 300").len(), 0);
+    // It says so also if the frames would go to routes that a router has learnt.
+    let routes = "dst = \"learnt:r1\"\n[[router]]\nname = \"r1\"\nport = \"S\"\ndaemon = \
+                  \"native\"\nipv4 = \"10.0.0.1/24\"\nasn = 65001\nneighbors = \"10.0.0.2 as \
+                  65002\"\n";
+    let stream = stream.replace("eth/", "eth(dst=02:00:00:00:00:09)/");
+    let report = run("nobody-learnt", "", &(clients + &stream + routes));
+    let web = &report.streams[0];
+    assert_eq!((web.tx_packets, &web.not_sent), (0, &[("no_host".to_owned(), 300)].into()));
 }
 
 #[test]
@@ -859,6 +867,103 @@ fn streams_in_sessions_are_checked() {
 }
 
 #[test]
+fn attacks_leave_in_sessions_of_pppoe_and_come_as_frames_of_the_concentrator() {
+    let keys = "vlan = 7\npppoe = \"chap\"";
+    let clients = format!("count = 10\nsetup = \"100/s\"\nrelease = true\n{keys}");
+    let attack = |what: &str| {
+        format!(
+            "[[attack]]\nname = \"attack\"\nport = \"C\"\nport2 = \"S\"\nclients = \
+             \"host:clients\"\nstart = \"1 s\"\nrate = 20\n{what}\n"
+        )
+    };
+    // The servers are no hosts; they are the concentrator's host.
+    let others = "template = \"syn-scan\"\ninside = \"48.0.0.1-48.0.0.20\"\noptions = { ports = \
+                  \"80\" }";
+    let own = "template = \"syn-scan\"\nservers = \"host:server\"\noptions = { ports = \"1-20\" }";
+    for (link, what, server) in
+        [("session-attacks", others, [48, 0, 0]), ("session-servers", own, [10, 0, 0])]
+    {
+        let captured = Captured::new(link);
+        let groups = pppoe(&clients, keys) + &attack(what);
+        let (report, labels) = run_attacks(link, &captured.keys(), &groups);
+        let hosts = group(&report, "clients");
+        assert_eq!(hosts.states, [("released".to_owned(), 10)].into(), "after the last frame");
+        let scan = &report.attacks[0];
+        assert_eq!((scan.attacks, scan.frames, scan.unsent.len()), (20, 40, 0), "{scan:?}");
+        let passed = scan.passage.as_ref().map(|of| (of.as_frames, of.passed, of.altered));
+        assert_eq!(passed, (what == others).then_some((20, 20, 0)), "{scan:?}");
+        assert!(report.verdict.valid, "{:?}", report.verdict);
+
+        // Ethernet and a tag, 6 octets of PPPoE, the protocol of PPP, IPv4 and TCP.
+        let frames = captured.frames();
+        let is_of_attack = |of: &&Vec<u8>| {
+            of.get(16..20) == Some(&[0x88, 0x64, 0x11, 0]) && of[24..26] == [0, 0x21] && of[35] == 6
+        };
+        let word = |frame: &[u8], at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+        let mut sessions: BTreeMap<u16, BTreeSet<Vec<u8>>> = BTreeMap::new();
+        let (mut counts, mut sent) = ([0, 0], BTreeSet::new());
+        for frame in frames.iter().filter(is_of_attack) {
+            assert_eq!(frame[12..16], [0x81, 0, 0, 7]);
+            assert_eq!(word(frame, 22), word(frame, 28) + 2);
+            assert!(is_tcp_right(&[&frame[..18], &frame[26..]].concat()), "{frame:?}");
+            let is_down = frame[38..41] == server;
+            counts[usize::from(is_down)] += 1;
+            let (client, concentrator, address) = match is_down {
+                true => (&frame[..6], &frame[6..12], &frame[42..46]),
+                false => (&frame[6..12], &frame[..6], &frame[38..42]),
+            };
+            sent.insert(format!("{}.{}.{}.{}", address[0], address[1], address[2], address[3]));
+            let ends = [client, concentrator, address].concat();
+            sessions.entry(word(frame, 20)).or_default().insert(ends);
+        }
+        assert_eq!((counts, sessions.len()), ([20, 20], 10));
+        assert!(sessions.values().all(|ends| ends.len() == 1), "{sessions:?}");
+        let labeled: BTreeSet<_> = labels.iter().map(|of| of["source"].clone()).collect();
+        assert_eq!((labels.len(), labeled), (20, sent));
+    }
+}
+
+#[test]
+fn packets_of_rules_fit_into_sessions_and_their_alerts_are_owed() {
+    let file = std::env::temp_dir().join(format!("squall-sessions-{}.rules", std::process::id()));
+    let rule = "alert udp any any -> any 9000 (msg:\"T\"; content:\"squall\"; dsize:1600; \
+                sid:1;)\n";
+    std::fs::write(&file, rule).unwrap();
+    let keys = "pppoe = \"pap\"\nmru = 1400";
+    let attack = format!(
+        "[[attack]]\nname = \"attack\"\nport = \"C\"\nclients = \"host:clients\"\nstart = \"1 \
+         s\"\nrules = {file:?}\n"
+    );
+    let captured = Captured::new("session-rules");
+    let groups = pppoe(&format!("count = 10\nsetup = \"100/s\"\n{keys}"), keys) + &attack;
+    let (report, labels) = run_attacks("session-rules", &captured.keys(), &groups);
+    std::fs::remove_file(&file).unwrap();
+    let owed = labels.iter().map(|of| (of["frames"].as_str(), of["alerts"].as_str()));
+    assert_eq!(owed.collect::<Vec<_>>(), [("2", "1")], "{:?}", report.attacks);
+    let frames = captured.frames();
+    let is_udp = |of: &&Vec<u8>| of[12..16] == [0x88, 0x64, 0x11, 0] && of[31] == 17;
+    let lengths = frames.iter().filter(is_udp).map(|of| u16::from_be_bytes([of[24], of[25]]));
+    // 1608 octets in fragments, the first one with a multiple of eight.
+    assert_eq!(lengths.collect::<Vec<_>>(), [20 + 1376, 20 + 1608 - 1376]);
+}
+
+#[test]
+fn attacks_in_sessions_are_checked() {
+    for (ends, mru, expected) in [
+        ("port = \"S\"\nclients = \"host:server\"", 1492, "only has sessions with its clients"),
+        ("port = \"C\"\nclients = \"host:clients\"", 575, "have mru = 575"),
+    ] {
+        let attack = format!("[[attack]]\nname = \"scan\"\n{ends}\ntemplate = \"syn-scan\"\n");
+        let clients = format!("pppoe = \"any\"\nmru = {mru}");
+        let groups = pppoe(&clients, "pppoe = \"any\"") + &attack;
+        let text = format!("[ports]\nC = \"loop:x,virtual\"\nS = \"loop:x,virtual\"\n{groups}");
+        let profile = Profile::parse(&text, "hosts.toml", Format::Toml).unwrap();
+        let text = Session::new(profile).check_only().err().unwrap().to_string();
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
+#[test]
 fn a_supplicant_without_an_authenticator_fails_and_sends_nothing_else() {
     let host = "[[host]]\nname = \"clients\"\nport = \"C\"\ncount = 4\nauth = \"md5\"\nidentity = \
                 \"user\"\npassword = \"secret\"\nauth_start = \"2 s\"\nauth_starts = 2\n";
@@ -1037,6 +1142,146 @@ fn rules_that_exclude_the_address_of_a_host_owe_no_alert() {
     std::fs::remove_file(&file).unwrap();
 }
 
+/// A live attack with conversations over TCP and UDP, and with echo requests as frames.
+fn live_attack(file: &std::path::Path, clients: &str) -> String {
+    let rules = "alert tcp any any -> any 8080 (msg:\"T\"; flow:to_server,established; \
+                 content:\"squall\"; sid:1;)\n\
+                 alert udp any any -> any 9000 (msg:\"U\"; content:\"squall\"; sid:2;)\n\
+                 alert icmp any any -> any any (msg:\"I\"; itype:8; content:\"squall\"; sid:3;)\n";
+    std::fs::write(file, rules).unwrap();
+    let servers = "{ mac = \"02:00:00:00:99:01\", wrap = \"vlan 7\" }";
+    let attack =
+        format!("rules = {file:?}\nlive = true\nrate = 30\nrepeat = 4\nserver_network = {servers}");
+    attackers(clients, &attack)
+}
+
+#[test]
+fn live_attacks_begin_from_the_leases_of_hosts_and_labels_have_these() {
+    let file = std::env::temp_dir().join(format!("squall-live-{}.rules", std::process::id()));
+    let captured = Captured::new("live");
+    let groups = live_attack(&file, "count = 3\nsetup = \"100/s\"\nrelease = true");
+    let (report, labels) = run_attacks("live", &captured.keys(), &groups);
+    std::fs::remove_file(&file).unwrap();
+    let hosts = group(&report, "clients");
+    assert_eq!((hosts.bound, hosts.states.get("released")), (3, Some(&3)), "{hosts:?}");
+    let attacks = &report.attacks[0];
+    assert_eq!((attacks.attacks, attacks.unsent.len(), labels.len()), (12, 0, 12), "{attacks:?}");
+    let passage = attacks.passage.as_ref().unwrap();
+    let counts = (passage.conversations, passage.as_frames, passage.passed);
+    assert_eq!(counts, (12, 4, 12), "{passage:?}");
+    assert!(labels.iter().all(|of| of["alerts"] == "1"), "{labels:?}");
+    assert!(report.verdict.valid, "{:?}", report.verdict);
+
+    // The first segments of connections, datagrams, and echo requests, as they were sent.
+    let frames = captured.frames();
+    let leases = leases(&frames);
+    let address = |at: &[u8]| format!("{}.{}.{}.{}", at[0], at[1], at[2], at[3]);
+    let mut sent = BTreeSet::new();
+    for frame in frames.iter().filter(|of| of[16..18] == [8, 0] && of[34..36] == [198, 19]) {
+        let mac: [u8; 6] = frame[6..12].try_into().unwrap();
+        assert_eq!((&frame[..6], &frame[12..16]), (&GATEWAY_MAC[..], &[0x81, 0, 0, 7][..]));
+        assert_eq!(frame[30..34], leases[&mac], "{frame:?}");
+        sent.insert((frame[27].to_string(), address(&frame[30..34]), address(&frame[34..38])));
+    }
+    let labeled: BTreeSet<_> = labels
+        .iter()
+        .map(|of| (of["protocol"].clone(), of["source"].clone(), of["destination"].clone()))
+        .collect();
+    assert_eq!(labeled, sent);
+    let sources: BTreeSet<_> = labels.iter().map(|of| of["source"].as_str()).collect();
+    assert_eq!(sources.len(), 3, "hosts take turns: {sources:?}");
+}
+
+#[test]
+fn live_attacks_whose_hosts_have_no_address_send_nothing_and_say_why() {
+    let file = std::env::temp_dir().join(format!("squall-nolive-{}.rules", std::process::id()));
+    let groups = live_attack(&file, "count = 2\nretry = \"1 s\"\ntries = 2")
+        .replace("serve = \"10.0.1.0-10.0.8.255\"", "");
+    let (report, labels) = run_attacks("nolive", "duration = \"4 s\"", &groups);
+    std::fs::remove_file(&file).unwrap();
+    let attacks = &report.attacks[0];
+    assert_eq!((attacks.attacks, &attacks.unsent), (12, &[("no_host".to_owned(), 12)].into()));
+    assert_eq!((labels.len(), attacks.passage.is_none()), (0, true), "{labels:?} {attacks:?}");
+    let reasons = report.verdict.reasons.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let reason = "not-done: attack \"attack\": none of 12 attacks was sent: no host had an address";
+    assert!(reasons.iter().any(|of| of.starts_with(reason)), "{reasons:?}");
+}
+
+/// Attacks over TCP of five hosts, each with one, without answers: there is no port of servers. The
+/// second rule matches only answers.
+fn unanswered(file: &std::path::Path) -> String {
+    let rules = "alert tcp any any -> any 8080 (msg:\"T\"; content:\"squall\"; sid:1;)\n\
+                 alert tcp any 8080 -> any any (flow:to_client,established; content:\"b\"; sid:2;)\n";
+    std::fs::write(file, rules).unwrap();
+    format!(
+        "[[attack]]\nname = \"attack\"\nport = \"C\"\nclients = \"host:clients\"\nstart = \"1 \
+         s\"\nrules = {file:?}\nlive = true\nrate = 50\nrepeat = 5\n"
+    )
+}
+
+#[test]
+fn a_lease_that_ends_in_mid_run_ends_the_live_attacks_of_its_host_with_the_reason() {
+    let file = std::env::temp_dir().join(format!("squall-lostlive-{}.rules", std::process::id()));
+    let captured = Captured::new("lostlive");
+    let server = server("vlan = 7\nmac = \"02:00:00:00:99:01\"\ngateway = \"10.0.0.1\"");
+    // It announces the address of a client, which has to give it up (RFC 5227).
+    let intruder = "[[host]]\nname = \"intruder\"\nport = \"S\"\nvlan = 7\nipv4 = \
+                    \"10.0.1.2/16\"\nstart = \"1500 ms\"\n";
+    let clients = clients("vlan = 7\ncount = 5\nsetup = \"100/s\"");
+    let groups = clients + &server + intruder + &unanswered(&file);
+    let (report, labels) = run_attacks("lostlive", &captured.keys(), &groups);
+    std::fs::remove_file(&file).unwrap();
+    let attacks = &report.attacks[0];
+    let unsent = [("address_lost", 1), ("stopped", 4)].map(|(why, n)| (why.to_owned(), n));
+    assert_eq!((attacks.attacks, &attacks.unsent), (5, &unsent.into()), "{labels:?}");
+    assert_eq!(attacks.left_out, [("needs_server".to_owned(), 5)].into());
+    assert!(attacks.passage.is_none(), "nothing is known of the servers");
+    let cut: Vec<_> = labels.iter().filter(|of| of["note"] == "cut short: address_lost").collect();
+    assert_eq!((labels.len(), cut.len()), (5, 1), "{labels:?}");
+    assert_eq!(cut[0]["source"].as_str(), "10.0.1.2");
+    assert!(labels.iter().all(|of| of["alerts"] == "0"), "{labels:?}");
+
+    // The others repeat their first segments.
+    let frames = captured.frames();
+    let mut counts: BTreeMap<u8, u64> = BTreeMap::new();
+    for frame in frames.iter().filter(|of| of[16..18] == [8, 0] && of[27] == 6) {
+        assert_eq!((&frame[..6], &frame[30..33]), (&GATEWAY_MAC[..], &[10, 0, 1][..]));
+        *counts.entry(frame[33]).or_default() += 1;
+    }
+    assert_eq!((counts.len(), counts.remove(&2)), (5, Some(1)), "{counts:?}");
+    assert!(counts.values().all(|count| *count > 1), "{counts:?}");
+}
+
+#[test]
+fn live_attacks_leave_in_sessions_of_pppoe() {
+    let file = std::env::temp_dir().join(format!("squall-pppoelive-{}.rules", std::process::id()));
+    let captured = Captured::new("pppoelive");
+    let keys = "vlan = 7\npppoe = \"chap\"";
+    let clients = format!("count = 5\nsetup = \"100/s\"\n{keys}");
+    let groups = pppoe(&clients, keys) + &unanswered(&file);
+    let (report, labels) = run_attacks("pppoelive", &captured.keys(), &groups);
+    std::fs::remove_file(&file).unwrap();
+    let unsent = &report.attacks[0].unsent;
+    assert_eq!((unsent, labels.len()), (&[("stopped".to_owned(), 5)].into(), 5), "{labels:?}");
+    let owes_nothing =
+        |of: &BTreeMap<String, String>| of["alerts"] == "0" && of["note"] == "cut short: stopped";
+    assert!(labels.iter().all(owes_nothing), "{labels:?}");
+    let frames = captured.frames();
+    let mut sent: BTreeMap<String, BTreeSet<[u8; 2]>> = BTreeMap::new();
+    let is_tcp = |of: &&Vec<u8>| {
+        of.get(16..20) == Some(&[0x88, 0x64, 0x11, 0]) && of[24..26] == [0, 0x21] && of[35] == 6
+    };
+    for frame in frames.iter().filter(is_tcp) {
+        assert_eq!(frame[12..16], [0x81, 0, 0, 7]);
+        let source = frame[38..42].iter().map(u8::to_string).collect::<Vec<_>>().join(".");
+        sent.entry(source).or_default().insert([frame[20], frame[21]]);
+    }
+    let sources: BTreeSet<_> = labels.iter().map(|of| of["source"].clone()).collect();
+    assert_eq!(sent.keys().cloned().collect::<BTreeSet<_>>(), sources);
+    let sessions: BTreeSet<_> = sent.values().flatten().collect();
+    assert_eq!((sessions.len(), sent.values().map(BTreeSet::len).sum::<usize>()), (5, 5));
+}
+
 #[test]
 fn attacks_between_hosts_have_the_addresses_of_both_and_leave_through_their_gateways() {
     let captured = Captured::new("between");
@@ -1113,7 +1358,11 @@ fn attacks_of_hosts_are_checked() {
         ("\"host:clients\"", "\"host:client\"", "there are no hosts \"client\""),
         ("\"host:clients\"", "\"host:server\"", "these hosts are on port S"),
         (attack, "template = \"syn-scan\"\nservers = \"host:clients\"", "are on port C"),
-        (attack, "template = \"syn-scan\"\nlive = true", "cannot take their addresses from hosts"),
+        (
+            attack,
+            "template = \"syn-scan\"\nlive = true\nservers = \"host:server\"",
+            "the servers of live conversations cannot be hosts",
+        ),
         (attack, "template = \"syn-scan\"\nwrap = \"vlan 9\"", "an encapsulation of their own"),
         (attack, "template = \"syn-scan\"\nbackground = \"a.pcap\"", "mixed with a background"),
         (attack, "template = \"syn-scan\"\nfamily = 6", "addresses of the other family"),
@@ -1123,11 +1372,6 @@ fn attacks_of_hosts_are_checked() {
             "the option clients of the template",
         ),
         ("port2 = \"S\"", "servers = \"host:clients\"", "are the same hosts"),
-        (
-            "name = \"clients\"\n",
-            "name = \"clients\"\npppoe = \"none\"\n",
-            "have sessions of PPPoE",
-        ),
         (
             "name = \"clients\"\n",
             "name = \"clients\"\nipv4 = \"none\"\nlldp = \"9 s\"\n",

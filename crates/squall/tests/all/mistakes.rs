@@ -221,6 +221,10 @@ fn keys_without_effect_on_flows_are_refused() {
             "app = \"http\"\ntcp = { udp_idle = \"1 s\" }",
             &["load.toml:14:", "tcp.udp_idle has no effect", "over TCP"],
         ),
+        (
+            "app = \"http\"\noptions = { requests = 3 }\nhttp = { streams = 3, max_streams = 2 }",
+            &["load.toml:8:1", "streams = 3 of a client are more than", "try max_streams = 3"],
+        ),
         ("app = \"dns\"\ntcp = { sack = false }", &["tcp.sack has no effect", "over UDP"]),
         (
             "app = \"http\"\nusers = 3\nspacing = \"poisson\"",
@@ -233,6 +237,32 @@ fn keys_without_effect_on_flows_are_refused() {
         (
             "app = \"http\"\noptions = { think = \"1 ms\" }",
             &["options.think has no effect", "try requests = 2"],
+        ),
+        (
+            "app = \"http\"\noptions = { requests = 10 }\nhttp = { streams = 4 }",
+            &["10 requests cannot be divided among 4 streams", "try requests = 12"],
+        ),
+        (
+            "app = \"http\"\nhttp = \"2\"\ntls = { alpn = \"http/1.1\" }",
+            &["load.toml:15:", "tls.alpn lacks \"h2\"", "try leaving out alpn"],
+        ),
+        (
+            "client = [\"send \\\"hello\\\"\"]\nserver = [\"recv 5\"]\nlisten = 80\nhttp = \"2\"",
+            &["load.toml:13:", "whole request or response"],
+        ),
+        ("app = \"dns\"\nhttp = \"2\"", &["cannot be used over HTTP/2", "over TCP"]),
+        ("app = \"smtp\"\nhttp = \"2\"", &["try http_response"]),
+        (
+            "app = \"dns\"\nproxy_protocol = \"v2\"",
+            &["the PROXY protocol needs TCP", "try without proxy_protocol"],
+        ),
+        (
+            "app = \"http\"\nproxy_protocol = { sources = \"fd00::/64\" }",
+            &["source addresses", "of different families"],
+        ),
+        (
+            "app = \"http\"\nproxy_protocol = { sources = \"here\" }",
+            &["load.toml:14:", "\"here\" is not a range of addresses"],
         ),
     ] {
         has(&flows("", &template("web", more)), parts);

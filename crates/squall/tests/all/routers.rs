@@ -85,6 +85,64 @@ fn two_routers_have_each_others_routes_and_steps() {
 }
 
 #[test]
+fn frames_go_to_the_routes_that_a_router_has_learnt_and_that_are_not_withdrawn() {
+    let routers = PAIR.replace("count  = 30", "duration = \"2 s\"").replace(
+        "routes    = [\"random x 5000\", \"random6 x 500\"]",
+        "routes    = \"2001:db8:7::/48\"",
+    );
+    let stream = |name: &str, version: &str| {
+        format!(
+            "[[stream]]\nname = \"{name}\"\nport = \"B\"\ndst = \"learnt:r2\"\nrate = 100\n\
+             latency = true\npacket = \"eth(dst=02:00:00:00:00:09)/{version}/udp\"\n"
+        )
+    };
+    let report =
+        run("learnt", 20, &format!("{routers}{}{}", stream("four", "ipv4"), stream("six", "ipv6")));
+    assert!(report.verdict.valid, "{:?}", report.verdict);
+    let up_after = router(&report, "r2").sessions.as_ref().unwrap().all_up_after_s.unwrap();
+    let [four, six] = &report.streams[..] else { panic!("{:?}", report.streams) };
+    for (stream, without) in [(four, up_after + 2.0), (six, up_after)] {
+        let no_route = stream.not_sent["no_route"];
+        assert!((no_route as f64 - without * 100.0).abs() < 10.0, "{up_after} {stream:?}");
+        assert_eq!(stream.tx_packets + no_route, 2_000, "{stream:?}");
+        assert_eq!(stream.rx.as_ref().unwrap().packets, stream.tx_packets);
+    }
+}
+
+#[test]
+fn a_stream_without_a_rate_says_that_there_was_no_route() {
+    let router = "[[router]]\nname = \"r2\"\nport = \"B\"\ndaemon = \"native\"\nipv4 = \
+                  \"10.0.0.2/24\"\nasn = 65002\nneighbors = \"10.0.0.1 as 65001\"\n[[stream]]\n\
+                  name = \"fast\"\nport = \"B\"\ndst = \"learnt:r2\"\nrate = \"max\"\npacket = \
+                  \"eth(dst=02:00:00:00:00:09)/ipv4/udp\"\n";
+    let session = session(&format!("unpaced-{}", std::process::id()), 1, router);
+    let report = session.open().unwrap().start().unwrap().finish().unwrap();
+    let fast = &report.streams[0];
+    assert_eq!((fast.tx_packets, &fast.not_sent), (0, &[("no_route".to_owned(), 0)].into()));
+    let reasons: Vec<_> = report.verdict.reasons.iter().map(ToString::to_string).collect();
+    let reason = "not-done: stream \"fast\": nothing was sent: the router had learnt no route";
+    assert!(reasons.iter().any(|of| of.starts_with(reason)), "{reasons:?}");
+}
+
+#[test]
+fn learnt_routes_set_the_destination_of_a_packet_alone() {
+    let error = |packet: &str| {
+        let stream = format!(
+            "{PAIR}[[stream]]\nport = \"B\"\ndst = \"learnt:r2\"\nrate = 100\npacket = \"{packet}\"\n"
+        );
+        let planned = session("learnt-plan,virtual", 1, &stream).plan_only();
+        planned.map(|_| ()).unwrap_err().to_string()
+    };
+    let set = error("eth/ipv4(dst=10.0.0.1)/udp");
+    assert!(
+        set.contains("the packet sets ipv4.dst, which dst = \"learnt:NAME\" sets, too"),
+        "{set}"
+    );
+    let none = error("eth/arp");
+    assert!(none.contains("has no ipv6.dst, which learnt routes set"), "{none}");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     let of = |link: &str| {
         let mut session = session(&format!("{link}-{},virtual", std::process::id()), 12, PAIR);

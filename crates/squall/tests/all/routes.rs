@@ -388,6 +388,10 @@ fn streams_to_routes_are_checked() {
             "a field program writes ipv4.dst",
         ),
         (range, format!("src = \"routes:r1\"\n{PACKET}"), "is not a group of hosts"),
+        (range, format!("src = \"learnt:r1\"\n{PACKET}"), "is not a group of hosts"),
+        (range, format!("dst = \"learnt:r9\"\n{PACKET}"), "there is no router \"r9\""),
+        (range, format!("dst = \"learnt:r1/edge\"\n{PACKET}"), "learnt routes have no groups"),
+        (range, format!("dst = \"learnt:r1\"\n{PACKET}"), "is BIRD, which would be asked"),
         (
             "\"2001::/48 x 5000000\"",
             "dst = \"routes:r1\"\npacket = \"eth/ipv6/udp\"".into(),

@@ -15,7 +15,9 @@ use super::{
 use crate::{
     ClientSettings, DhcpTimers, DnsZone, InterfaceIdentifier, Ipv6Addressing, Ipv6Settings,
     MdnsSettings, NameTemplate, NdTimers, OptionTemplate, ServerSettings, ValueTemplate,
-    dns::{A, AAAA, ANY, INTERNET, write_header, write_question},
+    dns::{
+        A, AAAA, ANY, DnsRecord, INTERNET, TRUNCATED, write_header, write_question, write_record,
+    },
 };
 
 fn asks(group: GroupSettings, names: &[&str], more: ResolverSettings) -> GroupSettings {
@@ -214,6 +216,81 @@ fn a_host_without_ipv4_does_not_answer_a_question_over_it() {
     }
     let mdns = link.of_group(0).mdns.unwrap();
     assert_eq!((mdns.unicast, mdns.ignored), (2, BTreeMap::from([("no_address", 2)])));
+}
+
+#[test]
+fn a_question_for_unicast_is_answered_by_multicast_a_quarter_of_the_validity_after_the_last_time() {
+    let mut settings = [named(1, 1, [10, 0, 0, 1]), named(1, 1, [10, 0, 0, 1])];
+    settings[1].services.mdns.as_mut().unwrap().ttl = 2;
+    let [mut link, mut short] = settings.map(|of| Link::of([of]));
+    let (mac, group) = (MacAddr([2, 0, 0, 9, 9, 9]), group_mac(mdns::MDNS_GROUP.into()));
+    let ask = |link: &mut Link, at: f64, port, class| {
+        link.run(Some(BEGIN + seconds(at)));
+        let name = names(link, 0).remove(0);
+        let addresses = ([10, 0, 9, 9].into(), mdns::MDNS_GROUP.into());
+        let mut packet = Vec::new();
+        write_datagram(addresses, (port, MDNS_PORT), &mut packet, |out| {
+            write_header(9, 0, [1, 0, 0, 0], out);
+            write_question(&name, A, class, out);
+        });
+        let frame = crate::Host { mac, ..Default::default() }.frame(group, IPV4, &packet);
+        let (now, mut out) = (link.now, FrameQueue::default());
+        link.groups[0].receive(now, (&frame, false), &mut out);
+        assert_eq!(out.len(), 1);
+        MacAddr(*out.first().unwrap().0.first_chunk().unwrap())
+    };
+    // The last announcement is at most 2 s old at 3 s, and the validity is 120 s.
+    let unicast = INTERNET | 0x8000;
+    assert_eq!(ask(&mut link, 20.0, MDNS_PORT, unicast), mac);
+    assert_eq!(ask(&mut link, 40.0, 40_000, INTERNET), mac, "a resolver of unicast DNS");
+    assert_eq!(ask(&mut link, 40.0, MDNS_PORT, unicast), group, "RFC 6762 section 5.4");
+    assert_eq!(ask(&mut link, 41.0, MDNS_PORT, unicast), mac);
+    let mdns = link.of_group(0).mdns.unwrap();
+    assert_eq!((mdns.unicast, mdns.answered), (3, 1));
+    // A quarter of 2 s is less than the second in which a record is multicast only once.
+    let to = [20.0, 20.25, 20.75].map(|at| ask(&mut short, at, MDNS_PORT, unicast));
+    assert_eq!(to, [group, mac, mac]);
+    let mdns = short.of_group(0).mdns.unwrap();
+    assert_eq!((mdns.unicast, mdns.answered), (2, 1));
+}
+
+#[test]
+fn a_question_in_parts_is_answered_half_a_second_later_unless_its_asker_knows_the_answer() {
+    for knows in [false, true] {
+        let mut link = Link::of([named(1, 1, [10, 0, 0, 1])]);
+        link.run(Some(BEGIN + seconds(10.0)));
+        let name = names(&link, 0).remove(0);
+        let send = |link: &mut Link, write: &dyn Fn(&mut Vec<u8>)| {
+            let addresses = ([10, 0, 9, 9].into(), mdns::MDNS_GROUP.into());
+            let mut packet = Vec::new();
+            write_datagram(addresses, (MDNS_PORT, MDNS_PORT), &mut packet, |out| write(out));
+            let mac = MacAddr([2, 0, 0, 9, 9, 9]);
+            let group = group_mac(mdns::MDNS_GROUP.into());
+            let frame = crate::Host { mac, ..Default::default() }.frame(group, IPV4, &packet);
+            let (now, mut out) = (link.now, FrameQueue::default());
+            link.groups[0].receive(now, (&frame, false), &mut out);
+            assert_eq!(out.len(), 0, "nothing at once");
+        };
+        send(&mut link, &|out| {
+            write_header(0, TRUNCATED, [1, 0, 0, 0], out);
+            write_question(&name, A, INTERNET, out);
+        });
+        link.run(Some(BEGIN + seconds(10.3)));
+        if knows {
+            send(&mut link, &|out| {
+                write_header(0, 0, [0, 1, 0, 0], out);
+                let record = DnsRecord { kind: A, class: INTERNET, ttl: 120, data: &[10, 0, 0, 1] };
+                write_record(&name, &record, out);
+            });
+        }
+        let frames = link.sent_frames().len();
+        link.run(Some(BEGIN + seconds(10.399)));
+        assert_eq!(link.sent_frames().len(), frames, "RFC 6762 section 7.2");
+        link.run(Some(BEGIN + seconds(10.6)));
+        let answers = u64::from(!knows);
+        assert_eq!(link.sent_frames().len() - frames, answers as usize);
+        assert_eq!(link.of_group(0).mdns.unwrap().answered, answers);
+    }
 }
 
 proptest! {

@@ -90,7 +90,8 @@ impl<'a> Parts<'a> {
     /// Reads the arguments that all commands share.
     fn read(short: Short<'a>, app: &str) -> Result<Self, Diagnostics> {
         let mut parts = Self::default();
-        let [mut options, mut tcp, mut tls, mut data] = <[Table; 4]>::default();
+        let [mut options, mut tcp, mut tls, mut http, mut proxy, mut data] =
+            <[Table; 6]>::default();
         parts.template.set("name", app);
         parts.template.set("app", app);
         for one in short.all() {
@@ -106,6 +107,13 @@ impl<'a> Parts<'a> {
                 "tls_option" => {
                     let (name, value) = short.pair(one)?;
                     tls.set(name, one.node(tls_option(name, value)));
+                }
+                "http2" => parts.template.set("http", one.node("2".into())),
+                "streams" => http.set(key, one.value()),
+                "proxy_protocol" => proxy.set("version", one.value()),
+                "proxy_option" => {
+                    let (name, value) = short.pair(one)?;
+                    proxy.set(name, one.node(proxy_option(name, value)));
                 }
                 "content" => match text.strip_prefix('@') {
                     Some(path) => options.set("content_file", one.node(path.into())),
@@ -140,7 +148,14 @@ impl<'a> Parts<'a> {
                 _ => {}
             }
         }
-        for (key, table) in [("options", options), ("tcp", tcp), ("tls", tls), ("data", data)] {
+        for (key, table) in [
+            ("options", options),
+            ("tcp", tcp),
+            ("tls", tls),
+            ("http", http),
+            ("proxy_protocol", proxy),
+            ("data", data),
+        ] {
             parts.template.set_some(key, table);
         }
         Ok(parts)
@@ -180,6 +195,15 @@ fn tls_option(name: &str, value: &str) -> Value {
         ("resumption", "true") => true.into(),
         ("resumption", "false") => false.into(),
         ("alpn" | "versions" | "ciphers" | "groups", _) => value.split(',').collect(),
+        _ => value.into(),
+    }
+}
+
+/// A setting of the PROXY protocol.
+fn proxy_option(name: &str, value: &str) -> Value {
+    match (name, value) {
+        ("local" | "unique_id" | "checksum", "true") => true.into(),
+        ("local" | "unique_id" | "checksum", "false") => false.into(),
         _ => value.into(),
     }
 }
