@@ -28,6 +28,7 @@ fn settings() -> RouterSettings {
     let area = Some(Ipv4Addr::UNSPECIFIED);
     let second = Nanos::SECOND;
     RouterSettings {
+        igp: squall_router::Igp::default(),
         daemon: Daemon::Frr,
         mac: MacAddr([2, 0, 0, 0, 0, 1]),
         ipv4: Some((Ipv4Addr::new(10, 0, 0, 1), 24)),

@@ -10,7 +10,7 @@ use squall_host::{
     AdvertisingRouter, DuplicateDetection, NdMessage, NdTimers, Neighbor, NeighborCache,
     PrefixInformation, PrefixList, Reachability, RouterDiscovery, RouterSettings,
 };
-use squall_units::{MacAddr, Nanos};
+use squall_units::Nanos;
 use squall_wire::checksum::{fold, sum};
 
 const BEGIN: Nanos = Nanos(1_000_000_000);

@@ -73,6 +73,7 @@ fuzz_target!(|data: &[u8]| {
             client: Program::client("c").send("ping").recv(4).build().unwrap(),
             server: Program::server("s").recv(4).send("pong").build().unwrap(),
             tls: None,
+            proxy: None,
             http: None,
             client_tunables: Tunables::default(),
             server_tunables: Tunables::default(),

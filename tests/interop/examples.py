@@ -82,6 +82,9 @@ NOT_RUN = [
     (r"--trex-lib|profile\.py", "needs TRex's client, which is not in this project"),
     (r"streams\.yaml", "needs a profile of TRex: tests/interop/trex.py"),
     (r"^export PATH=", "sets the path of the reader's shell"),
+    (r"--gateway 198\.18\.1\.1", "needs a router: tests/interop/method_paths.py"),
+    (r"test bufferbloat rig\.toml", "needs a rig with flows: tests/interop/bufferbloat.py"),
+    (r"test trend results/", "needs results of several days"),
     (r"-- ping ", "needs iputils-ping; tests/interop/topology.py runs the same labs"),
 ]
 # Commands that may end with another status: expression, statuses, reason.

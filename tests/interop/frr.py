@@ -319,14 +319,16 @@ def every_protocol(folder, binaries, environment, bird, with_ospf):
                     and BIRDS6 in table(peer, 6)["bgp"]
                 ),
             )
-        time.sleep(1)
-        peers = json.loads(ask(peer, "bfdd", "show bfd peers json"))
+
+        def has_bfd():
+            peers = json.loads(ask(peer, "bfdd", "show bfd peers json"))
+            up = {one["peer"] for one in peers if one["status"] == "up"}
+            return alive(process) and {ROUTER, ROUTER6} <= up
+
+        wait("both sessions of BFD are up", has_bfd)
     [path] = json.loads(bgp)["paths"]
     found = (path["aspath"]["string"], path["metric"], path["community"]["string"], path["origin"])
     same("attributes", found, ("65001 65001", 7, "65001:42", "IGP"))
-    up = {one["peer"] for one in peers if one["status"] == "up"}
-    if not {ROUTER, ROUTER6} <= up:
-        raise Failed(f"BFD: {peers}")
     router, *others = routers
     found = {
         one["name"]: (one["kind"], one["up"], one["imported"] >= 1, one["exported"])

@@ -398,7 +398,10 @@ fn errors_of_the_user_are_status_2_with_a_location() {
         (http(&["--pipeline", "4"]), "try --requests 4"),
         (http(&["--poisson"]), "spacing = \"poisson\" has no effect"),
         (http(&["--streams", "2"]), "--http2"),
-        (http(&["--http2", "--streams", "2"]), "try --requests 2, or fewer streams"),
+        (
+            http(&["--http2", "--requests", "3", "--streams", "2"]),
+            "try --requests 4, or fewer streams",
+        ),
         (http(&["--tcp", "udp_idle=1s"]), "tcp.udp_idle has no effect"),
         (http(&["--wrap2", "vlan 7"]), "--wrap2"),
         (app(&["--wrap2", "vlan 7"]), "--port2 <ADDR>"),
