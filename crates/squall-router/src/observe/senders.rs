@@ -88,8 +88,9 @@ fn is_authentic(with: Option<&OspfAuthentication>, packet: &[u8]) -> Option<bool
 fn isis(settings: &RouterSettings, from: &[u8], packet: &[u8]) -> Option<(Kind, Vec<Vec<u8>>)> {
     let levels = settings.isis.as_ref()?.levels;
     // Versions, and octets of system IDs, of which 0 are 6 (ISO/IEC 10589 section 9.5).
-    let is_known = packet.get(2)? == &1 && packet.get(5)? == &1 && [0, 6].contains(&packet[3]);
-    let (kind, of) = match packet[4] & 31 {
+    let [_, _, version, length, kind, second_version] = *packet.first_chunk()?;
+    let is_known = version == 1 && second_version == 1 && [0, 6].contains(&length);
+    let (kind, of) = match kind & 31 {
         15 => (Kind::Introduces, 1),
         16 => (Kind::Introduces, 2),
         17 => (Kind::Introduces, packet.get(8)? & 3),
@@ -198,6 +199,12 @@ mod tests {
         ] {
             let found = is_taken(Protocol::Isis, &settings, [&hello, &lsp]);
             assert_eq!(found, expected, "{hello:?} {lsp:?}");
+        }
+        for (hello, cut) in [1, 2].into_iter().flat_map(|version| {
+            (0..8).map(move |cut| ([0x83, 27, version, 0, 17, 1, 0, 0, 3], cut))
+        }) {
+            let mut senders = Senders::default();
+            assert!(!senders.is_taken_from(Protocol::Isis, &settings, &MAC, &hello[..cut]));
         }
     }
 }
