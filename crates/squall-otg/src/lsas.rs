@@ -37,7 +37,8 @@ pub fn state(info: &RouterInfo, database: &Database, now: Nanos) -> Value {
             Protocol::Ospf2 => ospf2(entry, now),
             _ => ospf3(entry, now),
         };
-        let Some((list, found)) = found else { continue };
+        // An LSA may have no prefix.
+        let Some((list, found)) = found.filter(|(_, lsas)| !lsas.is_empty()) else { continue };
         let list = of.entry(list).or_insert_with(|| json!([]));
         if let Some(list) = list.as_array_mut() {
             list.extend(found);
