@@ -4,145 +4,26 @@
 //! preceded by its length.
 #![no_main]
 
+#[path = "../src/ends.rs"]
+mod ends;
+
 use libfuzzer_sys::fuzz_target;
 use squall_apps::{
-    Apps, Counts, FlowSocket, Http2, Listener, ProgramId, State,
+    Apps, Counts, Http2,
     builtin::{HttpClient, http_server},
 };
-use squall_tcp::{ClassId, Event, FlowId, FlowKind, Piece, Reason, Tuple};
-use squall_units::Nanos;
 
-fuzz_target!(|data: &[u8]| {
-    let Some((&choice, mut input)) = data.split_first() else { return };
-    let mut ends = [End::new(false), End::new(true)];
-    ends.iter_mut().for_each(|end| end.event(Event::Established));
-    // A correct exchange, with this number of turns for each side.
-    for turn in 0..choice >> 1 & 7 {
-        let from = usize::from(1 - (turn & 1));
-        let octets = ends[from].take();
-        ends[1 - from].receive(&octets);
-    }
-    let victim = &mut ends[usize::from(choice & 1)];
-    while let Some((&len, after)) = input.split_first() {
-        let (octets, next) = after.split_at(usize::from(len).min(after.len()));
-        input = next;
-        victim.receive(octets);
-        if len & 1 == 0 {
-            victim.take();
-        }
-    }
-    for end in &mut ends {
-        end.event(Event::PeerClosed);
-        end.event(Event::Timer);
-        end.event(Event::Gone(Reason::Closed));
-        assert_eq!(end.apps.held(), 0);
-        assert_eq!(end.apps.observer().gone, 1);
-    }
-});
+fuzz_target!(|data: &[u8]| ends::exchange([end(false), end(true)], data));
 
-/// One side, with the data that it sent.
-struct End {
-    apps: Apps<Counts>,
-    socket: Fake,
-}
-
-impl End {
-    fn new(client: bool) -> Self {
-        let program = if client {
-            let client = HttpClient { requests: 2, post: Some(70_000), ..HttpClient::default() };
-            client.program("c")
-        } else {
-            http_server("s", 70_000)
-        };
-        let mut apps = Apps::new(1, Counts::default());
-        let program: ProgramId = apps.add(&program.expect("right")).expect("right");
-        apps.over_http2(program, &Http2 { streams: 3, ..Http2::default() });
-        let mut socket = Fake { client, sent: vec![], state: State::default() };
-        let tuple = socket.tuple();
-        socket.state = if client {
-            apps.client(program, 1, Nanos(1))
-        } else {
-            let (class, ports) = (ClassId(0), tuple.local_port..=tuple.local_port);
-            apps.listen(Listener {
-                program,
-                class,
-                addresses: tuple.local..=tuple.local,
-                ports,
-                peers: None,
-            });
-            apps.on_accept(Nanos(1), &tuple).expect("somebody listens").1
-        };
-        Self { apps, socket }
-    }
-
-    fn event(&mut self, event: Event<'_>) {
-        self.apps.on_event(&mut self.socket, event);
-    }
-
-    fn receive(&mut self, octets: &[u8]) {
-        if !octets.is_empty() {
-            self.event(Event::Received(octets));
-        }
-    }
-
-    /// Takes the sent data, and acknowledges it.
-    fn take(&mut self) -> Vec<u8> {
-        let mut all = vec![];
-        for piece in std::mem::take(&mut self.socket.sent) {
-            let begin = all.len();
-            all.resize(begin + piece.len as usize, 0);
-            self.apps.write(&self.socket.state, &self.socket.tuple(), piece, 0, &mut all[begin..]);
-        }
-        if !all.is_empty() {
-            self.event(Event::Acknowledged { octets: all.len() as u32, all: true });
-        }
-        all
-    }
-}
-
-struct Fake {
-    client: bool,
-    sent: Vec<Piece>,
-    state: State,
-}
-
-impl FlowSocket for Fake {
-    fn now(&self) -> Nanos {
-        Nanos(1 << 40)
-    }
-    fn due(&self) -> Nanos {
-        self.now()
-    }
-    fn id(&self) -> FlowId {
-        FlowId(3)
-    }
-    fn tuple(&self) -> Tuple {
-        let (local, remote) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
-        Tuple {
-            kind: FlowKind::Tcp,
-            local,
-            local_port: 80,
-            remote,
-            remote_port: 80 + u16::from(self.client),
-        }
-    }
-    fn state(&mut self) -> &mut State {
-        &mut self.state
-    }
-    fn send(&mut self, piece: Piece) -> bool {
-        assert!(piece.len > 0);
-        self.sent.push(piece);
-        true
-    }
-    fn close(&mut self) {}
-    fn abort(&mut self) {}
-    fn wake_at(&mut self, _: Nanos) {}
-    fn unacknowledged(&self) -> u32 {
-        self.sent.iter().map(|piece| piece.len).sum()
-    }
-    fn unsent(&self) -> u32 {
-        self.unacknowledged()
-    }
-    fn pause(&mut self) {}
-    fn resume(&mut self) {}
+fn end(client: bool) -> ends::End {
+    let program = if client {
+        let client = HttpClient { requests: 2, post: Some(70_000), ..HttpClient::default() };
+        client.program("c")
+    } else {
+        http_server("s", 70_000)
+    };
+    let mut apps = Apps::new(1, Counts::default());
+    let program = apps.add(&program.expect("right")).expect("right");
+    apps.over_http2(program, &Http2 { streams: 3, ..Http2::default() });
+    ends::End::new(apps, program, client)
 }
