@@ -32,6 +32,7 @@ mod data;
 mod http;
 mod http2;
 mod import;
+mod layers;
 mod message;
 mod model;
 mod observer;

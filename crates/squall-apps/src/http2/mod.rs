@@ -21,7 +21,9 @@ use squall_tcp::{Event, FlowId, Piece, Reason, Tuple};
 use squall_units::{Nanos, mix};
 
 use self::heads::{Body, Heads, MAX_HEAD, Outline, Prepared};
-use crate::{Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role, State, message::Ready};
+use crate::{
+    Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role, State, layers, message::Ready,
+};
 
 /// Marks pieces that belong to a connection, whose index is in the other bits; `nth` is the piece's
 /// offset in the connection's sent octets.
@@ -291,18 +293,15 @@ impl Layer {
         for (piece, message) in messages {
             heads.learn(piece, message, role, secure);
         }
-        let at = usize::from(program.0);
-        if self.programs.len() <= at {
-            self.programs.resize_with(at + 1, || None);
-        }
-        self.programs[at] = Some(Box::new(Speaker {
+        let speaker = Speaker {
             role,
             secure,
             lanes: settings.streams,
             limits: Limits::new(announced),
             heads,
             tally: Tally::default(),
-        }));
+        };
+        layers::set(&mut self.programs, program, Box::new(speaker));
     }
 
     #[inline]
@@ -354,14 +353,7 @@ impl Layer {
             .as_ref()
             .expect("an open flow's connection");
         let from = piece.nth.wrapping_add(offset).wrapping_sub(connection.begins) as usize;
-        let (first, second) = connection.kept.as_slices();
-        let in_first = first.len().saturating_sub(from).min(out.len());
-        let (head, tail) = out.split_at_mut(in_first);
-        if in_first > 0 {
-            head.copy_from_slice(&first[from..from + in_first]);
-        }
-        let skip = from.saturating_sub(first.len());
-        tail.copy_from_slice(&second[skip..skip + tail.len()]);
+        layers::copy_kept(&connection.kept, from, out);
     }
 
     /// Handles a flow's event before its programs.

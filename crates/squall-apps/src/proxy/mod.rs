@@ -8,7 +8,7 @@ use std::{collections::HashMap, net::IpAddr, ops::RangeInclusive, sync::Arc};
 use squall_tcp::{Event, FlowId, Piece, Tuple};
 use squall_units::Nanos;
 
-use crate::{Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role};
+use crate::{Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role, layers};
 
 pub use header::parse;
 
@@ -69,16 +69,12 @@ impl Clone for Layer {
 
 impl Layer {
     pub fn add(&mut self, program: ProgramId, settings: &Arc<ProxyProtocol>) {
-        let at = usize::from(program.0);
-        if self.programs.len() <= at {
-            self.programs.resize(at + 1, None);
-        }
-        self.programs[at] = Some(settings.clone());
+        layers::set(&mut self.programs, program, settings.clone());
     }
 
     #[inline]
     pub fn has(&self, program: ProgramId) -> bool {
-        self.programs.get(usize::from(program.0)).is_some_and(Option::is_some)
+        layers::has(&self.programs, program)
     }
 
     /// Memory usage in bytes.

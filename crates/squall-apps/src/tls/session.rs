@@ -19,7 +19,7 @@ use rustls::{
 use squall_tcp::{Event, FlowId, Piece, Reason, Tuple};
 use squall_units::Nanos;
 
-use crate::{Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role, State, tls::Tls};
+use crate::{Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role, State, layers, tls::Tls};
 
 /// Marks pieces that belong to a session, whose index is in the other bits; `nth` is the piece's
 /// offset in the session's sent octets.
@@ -106,16 +106,12 @@ impl Clone for Layer {
 
 impl Layer {
     pub fn add(&mut self, program: ProgramId, tls: &Tls) {
-        let at = usize::from(program.0);
-        if self.programs.len() <= at {
-            self.programs.resize(at + 1, None);
-        }
-        self.programs[at] = Some(tls.for_worker());
+        layers::set(&mut self.programs, program, tls.for_worker());
     }
 
     #[inline]
     pub fn has(&self, program: ProgramId) -> bool {
-        self.programs.get(usize::from(program.0)).is_some_and(Option::is_some)
+        layers::has(&self.programs, program)
     }
 
     /// Memory usage in bytes.
@@ -147,14 +143,7 @@ impl Layer {
             .as_ref()
             .expect("an open flow's session");
         let from = piece.nth.wrapping_add(offset).wrapping_sub(session.begins) as usize;
-        let (first, second) = session.kept.as_slices();
-        let in_first = first.len().saturating_sub(from).min(out.len());
-        let (head, tail) = out.split_at_mut(in_first);
-        if in_first > 0 {
-            head.copy_from_slice(&first[from..from + in_first]);
-        }
-        let skip = from.saturating_sub(first.len());
-        tail.copy_from_slice(&second[skip..skip + tail.len()]);
+        layers::copy_kept(&session.kept, from, out);
     }
 
     /// Handles a flow's event before its program.
