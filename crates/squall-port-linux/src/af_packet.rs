@@ -1146,9 +1146,18 @@ impl RxQueue for Ring {
     }
 
     fn stop(&mut self) -> io::Result<()> {
-        self.counters.stop(|| (0, 0));
-        // The kernel delivers the open block when its timeout ends.
-        self.socket.attach_drop_all_filter()
+        self.counts.read(&self.socket);
+        let before = self.counts.received;
+        let Self { counters, counts, socket, .. } = self;
+        counters.stop(
+            || (0, 0),
+            || {
+                // The kernel delivers the open block when its timeout ends.
+                socket.attach_drop_all_filter()?;
+                counts.read(socket);
+                Ok(counts.received - before)
+            },
+        )
     }
 
     fn poll_on<'a>(&'a self, descriptors: &mut Vec<BorrowedFd<'a>>) -> bool {

@@ -255,8 +255,17 @@ impl RxQueue for FrameRing {
     }
 
     fn stop(&mut self) -> io::Result<()> {
-        self.counters.stop(|| (0, 0));
-        self.socket.attach_drop_all_filter()
+        self.counts.read(&self.socket);
+        let before = self.counts.received;
+        let Self { counters, counts, socket, .. } = self;
+        counters.stop(
+            || (0, 0),
+            || {
+                socket.attach_drop_all_filter()?;
+                counts.read(socket);
+                Ok(counts.received - before)
+            },
+        )
     }
 
     fn poll_on<'a>(&'a self, descriptors: &mut Vec<BorrowedFd<'a>>) -> bool {

@@ -302,9 +302,14 @@ impl RxQueue for XdpRx {
     }
 
     fn stop(&mut self) -> io::Result<()> {
-        self.counters.stop(|| self.receiving.counters().passed());
-        self.queues.iter().for_each(|queue| queue.receiving.remove(queue.number));
-        Ok(())
+        self.counters.stop(
+            || self.receiving.counters().passed(),
+            || {
+                self.queues.iter().for_each(|queue| queue.receiving.remove(queue.number));
+                // Not known: a queue has no count of its own.
+                Ok(0)
+            },
+        )
     }
 
     fn poll_on<'a>(&'a self, descriptors: &mut Vec<BorrowedFd<'a>>) -> bool {
