@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """CPU time per connection of Squall's flows, compared to wrk and nginx: one request per connection,
-100-octet bodies, over a veth pair.
+100-octet bodies, over a veth pair. And CPU time per request of HTTP/2, compared to h2load.
 
 Clients: wrk (`Connection: close`) and `squall flows http`, both against the same nginx. Servers:
-nginx and `squall flows serve`, both against the same wrk. Clients run on the last CPU, servers on
-the first; rounds alternate, ratios are taken within a round.
+nginx and `squall flows serve`, both against the same wrk. HTTP/2 without TLS (side `http2`): h2load
+and `squall flows http --http2`, both against the same nginx, with 10 streams in each of 10
+connections. Clients run on the last CPU, servers on the first; rounds alternate, ratios are taken
+within a round.
 
 On veth, the sender's system call also receives the frame. By default (--softirq), each end
 therefore pays for the TCP of the other, and the CPU times of the two ends cannot be separated. So
@@ -14,7 +16,7 @@ the user and system time of its process, including interrupts while it runs, and
 all` is the time of both ends and of everything else on the machine.
 
     flows.py [--rounds 5] [--seconds 4] [--connections 50] [--ports af_xdp,af_packet] [--sides
-    clients,servers] [--softirq]
+    clients,servers,http2] [--softirq]
              [--realtime] [--out FILE]
 
 On a busy machine, --realtime runs both ends with real-time priority (chrt -f).
@@ -39,6 +41,8 @@ from lab import IP_B, PORT_A, PORT_B, TICKS_PER_S, Lab, run, wait_for
 RUNS = pathlib.Path(__file__).resolve().parents[1] / "runs"
 # Addresses of Squall's flows, next to those of the kernel.
 CLIENTS, SERVER = "10.9.0.101-10.9.0.150", "10.9.0.100"
+# Connections of HTTP/2, and streams of each.
+HTTP2 = (10, 10)
 # Prefix of the commands of both ends.
 REALTIME: list[str] = []
 NGINX = """
@@ -48,6 +52,7 @@ http {{
   access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
   uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
   server {{ listen 80 backlog=4096; root {folder}/www; }}
+  server {{ listen 82 http2; root {folder}/www; keepalive_requests 1000000000; }}
 }}
 """
 
@@ -63,14 +68,14 @@ def main() -> None:
         "--ports", type=lambda text: text.split(","), default=["af_xdp", "af_packet"]
     )
     parser.add_argument(
-        "--sides", type=lambda text: text.split(","), default=["clients", "servers"]
+        "--sides", type=lambda text: text.split(","), default=["clients", "servers", "http2"]
     )
     parser.add_argument("--softirq", action="store_true")
     parser.add_argument("--realtime", action="store_true")
     parser.add_argument("--out", type=pathlib.Path)
     o = parser.parse_args()
     REALTIME.extend(["chrt", "-f", "50"] if o.realtime else [])
-    for tool in ("nginx", "wrk"):
+    for tool in ("nginx", "wrk", *(["h2load"] if "http2" in o.sides else [])):
         if shutil.which(tool) is None:
             return print(f"SKIPPED: needs {tool}", file=sys.stderr)
     out = o.out or RUNS / f"{datetime.date.today()}-flows.json"
@@ -86,7 +91,8 @@ def main() -> None:
         ]
         for side, round_, peer in cases:
             about = {"side": side, "round": round_, "load": os.getloadavg()[0]}
-            records.append(about | (clients if side == "clients" else servers)(lab, peer, o))
+            measure = {"clients": clients, "servers": servers, "http2": http2}[side]
+            records.append(about | measure(lab, peer, o))
             print(json.dumps(records[-1]), file=file, flush=True)
             print(json.dumps(records[-1]), file=sys.stderr)
     print(table(records))
@@ -312,6 +318,36 @@ def servers(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
         }
 
 
+def http2(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
+    """Requests over streams of HTTP/2, to nginx."""
+    with nginx(lab) as server:
+        peer_cpu, end_cpu = Cpu(PORT_B, server._process.pid), Cpu(PORT_A)
+        argv: tuple[str, ...] = inside(lab.a, lab.tx_cpu)
+        report = lab.folder / "report.json"
+        if peer == "peer":
+            load = ("-c", str(HTTP2[0]), "-m", str(HTTP2[1]), "-t1", "-D", f"{o.seconds}s")
+            argv += ("h2load", *load, f"http://{IP_B}:82/index.html")
+        else:
+            load = ("--http2", "--streams", str(HTTP2[1]), "--users", str(HTTP2[0]))
+            # Enough that handshakes cost little; connections still end within the drain.
+            load += ("--requests", str(1_000 * HTTP2[1]), "--clients", CLIENTS)
+            end = ("-d", f"{o.seconds}s", "--cores", "1", "-q")
+            argv += (tools.squall_binary(), "flows", "http", "--port", f"{peer}:{PORT_A}")
+            argv += ("--url", f"http://{IP_B}:82/index.html", *load, *end, "--json", str(report))
+        output, spent, machine = timed(lab, end_cpu, not o.softirq, *argv)
+        if peer == "peer":
+            done = int(re.search(r"(\d+) succeeded, 0 failed", output)[1])
+        else:
+            done = json.loads(report.read_text())["flows"]["total"]["client"]["http"]["2xx"]
+        return {
+            "tool": "h2load" if peer == "peer" else f"squall {peer}",
+            "connections": done,
+            "us": spent / done * 1e6,
+            "other_us": peer_cpu.spent()[0] / done * 1e6,
+            "machine_us": machine / done * 1e6,
+        }
+
+
 def inside(namespace: str, cpu: int) -> tuple[str, ...]:
     return "ip", "netns", "exec", namespace, "taskset", "-c", str(cpu), *REALTIME
 
@@ -335,7 +371,7 @@ def of_report(report: pathlib.Path, side: str) -> tuple[int, float]:
 
 def table(records: list[dict]) -> str:
     lines = [
-        "| side | tool | CPU us a connection | of all | spread | peer's / ours | connections | set-up p50, us |",
+        "| side | tool | CPU us a connection (http2: a request) | of all | spread | peer's / ours | connections (requests) | set-up p50, us |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for side in dict.fromkeys(record["side"] for record in records):

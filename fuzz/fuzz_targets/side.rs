@@ -12,7 +12,7 @@ use squall_flows::{
     Side, SideSettings, Spacing, Template, Wrap,
 };
 use squall_host::HostTable;
-use squall_tcp::Tunables;
+use squall_tcp::{Congestion, Tunables};
 use squall_units::{Cut, MacAddr, Nanos};
 
 struct Frames(Vec<Vec<u8>>);
@@ -48,6 +48,10 @@ fuzz_target!(|data: &[u8]| {
         4 => vec![Wrap::Vxlan { local, remote, vni: 1, mac }],
         _ => vec![Wrap::GtpU { local, remote, teid: 1, local_teid: Some(1), source_port: 2152 }],
     };
+    let tunables = |drawn: u8| {
+        let controls = [Congestion::NewReno, Congestion::Cubic, Congestion::Bbr];
+        Tunables { congestion: controls[usize::from(drawn % 3)], ..Tunables::default() }
+    };
     let pool = |group: usize, range: &str| Pool {
         name: range.into(),
         ranges: vec![range.parse().unwrap()],
@@ -75,8 +79,9 @@ fuzz_target!(|data: &[u8]| {
             tls: None,
             proxy: None,
             http: None,
-            client_tunables: Tunables::default(),
-            server_tunables: Tunables::default(),
+            http3: None,
+            client_tunables: tunables(role >> 4),
+            server_tunables: tunables(role >> 6),
             ends: Ends::Both,
             arrival: Arrival::Open { cps: Cps::per_second(1000), spacing: Spacing::Constant },
             limit: None,

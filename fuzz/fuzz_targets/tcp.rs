@@ -5,7 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use squall_tcp::{
-    Application, ClassId, Event, FlowKind, Output, Piece, Settings, Socket, Stack, Tunables, Tuple,
+    Application, ClassId, Congestion, Event, FlowKind, Output, Piece, Settings, Socket, Stack,
+    Tunables, Tuple,
 };
 use squall_units::{Cut, Nanos};
 use squall_wire::checksum;
@@ -102,7 +103,10 @@ fuzz_target!(|data: &[u8]| {
         ..Settings::default()
     };
     let mut stack = Stack::new(settings, App::default());
+    let controls = [Congestion::NewReno, Congestion::Cubic, Congestion::Bbr];
+    let drawn = data.last().map_or(0, |octet| usize::from(*octet));
     let base = Tunables {
+        congestion: controls[drawn % 3],
         keepidle: Nanos::SECOND,
         keepcnt: 2,
         time_wait: Nanos::SECOND,
@@ -115,6 +119,7 @@ fuzz_target!(|data: &[u8]| {
         wscale: None,
         window: 4000,
         reassembly: 4000,
+        congestion: controls[drawn / 3 % 3],
         ..base
     };
     stack.add_class(plain).expect("in their ranges");

@@ -13,8 +13,9 @@ pub fn exchange(mut ends: [End; 2], data: &[u8]) {
     // The number of turns for each side.
     for turn in 0..choice >> 1 & 7 {
         let from = usize::from(1 - (turn & 1));
-        let octets = ends[from].take();
-        ends[1 - from].receive(&octets);
+        for piece in ends[from].take() {
+            ends[1 - from].receive(&piece);
+        }
     }
     let victim = &mut ends[usize::from(choice & 1)];
     while let Some((&len, after)) = input.split_first() {
@@ -41,9 +42,20 @@ pub struct End {
 }
 
 impl End {
+    /// An end that runs `program`, over TCP.
+    #[allow(dead_code, reason = "each target uses one of the constructors")]
+    pub fn new(apps: Apps<Counts>, program: ProgramId, client: bool) -> Self {
+        Self::of_kind(apps, program, client, FlowKind::Tcp)
+    }
+
     /// An end that runs `program`.
-    pub fn new(mut apps: Apps<Counts>, program: ProgramId, client: bool) -> Self {
-        let mut socket = Fake { client, sent: vec![], state: State::default() };
+    pub fn of_kind(
+        mut apps: Apps<Counts>,
+        program: ProgramId,
+        client: bool,
+        kind: FlowKind,
+    ) -> Self {
+        let mut socket = Fake { client, kind, sent: vec![], state: State::default() };
         let tuple = socket.tuple();
         socket.state = if client {
             apps.client(program, 1, Nanos(1))
@@ -71,16 +83,17 @@ impl End {
         }
     }
 
-    /// Takes the sent data, and acknowledges it.
-    fn take(&mut self) -> Vec<u8> {
-        let mut all = vec![];
+    /// Takes the pieces of sent data, and acknowledges them.
+    fn take(&mut self) -> Vec<Vec<u8>> {
+        let (mut all, mut octets) = (vec![], 0);
         for piece in std::mem::take(&mut self.socket.sent) {
-            let begin = all.len();
-            all.resize(begin + piece.len as usize, 0);
-            self.apps.write(&self.socket.state, &self.socket.tuple(), piece, 0, &mut all[begin..]);
+            let mut out = vec![0; piece.len as usize];
+            self.apps.write(&self.socket.state, &self.socket.tuple(), piece, 0, &mut out);
+            all.push(out);
+            octets += piece.len;
         }
-        if !all.is_empty() {
-            self.event(Event::Acknowledged { octets: all.len() as u32, all: true });
+        if octets > 0 {
+            self.event(Event::Acknowledged { octets, all: true });
         }
         all
     }
@@ -88,6 +101,7 @@ impl End {
 
 struct Fake {
     client: bool,
+    kind: FlowKind,
     sent: Vec<Piece>,
     state: State,
 }
@@ -105,7 +119,7 @@ impl FlowSocket for Fake {
     fn tuple(&self) -> Tuple {
         let (local, remote) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         Tuple {
-            kind: FlowKind::Tcp,
+            kind: self.kind,
             local,
             local_port: 443,
             remote,

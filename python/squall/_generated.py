@@ -70,6 +70,7 @@ __all__ = [
     "HostShare",
     "HostsReport",
     "Http2Report",
+    "Http3Report",
     "InfoFigures",
     "InterfaceInfo",
     "InterfaceReport",
@@ -1538,11 +1539,14 @@ class RoleReport:
         ``keepalive_timeout``, ``idle``, ``address_lost`` (this end is a host whose lease ended).
     protocol_errors : dict of str to int
         Deviations of peers from the flow program: ``unexpected_data``, ``too_short``,
-        ``no_answer``, ``bad_http``, ``bad_websocket``, ``closed_early`` (the server closed the
-        connection before the last request); with HTTP/2 also ``stream_reset`` and ``http2`` (the
-        peer broke a rule); with the PROXY protocol also ``proxy_missing``, ``proxy_malformed``,
-        ``proxy_long``, ``proxy_checksum``; with TLS also ``tls_alert``, ``tls_certificate``,
-        ``tls_incompatible``, ``tls_broken``, ``tls_closed``, ``tls_timeout``.
+        ``no_answer``, ``bad_http``, ``bad_websocket``, ``late_member`` (of a group of WebSocket),
+        ``closed_early`` (the server closed the connection before the last request); with HTTP/2
+        also ``stream_reset`` and ``http2`` (the peer broke a rule); with gRPC also ``grpc_status``
+        (not as expected), ``grpc_compressed``, ``bad_grpc``; with HTTP/3 also ``stream_reset``,
+        ``http3``, ``quic_closed``, ``quic_timeout``, ``quic_broken``; with the PROXY protocol also
+        ``proxy_missing``, ``proxy_malformed``, ``proxy_long``, ``proxy_checksum``; with TLS also
+        ``tls_alert``, ``tls_certificate``, ``tls_incompatible``, ``tls_broken``, ``tls_closed``,
+        ``tls_timeout``.
     requests : RequestsReport or None
         Requests of the flows that started; only for clients, and None if randomness or the server
         determines how many requests a flow makes.
@@ -1583,6 +1587,8 @@ class RoleReport:
         TLS sessions; present only for templates that use TLS.
     http2 : Http2Report or None
         Connections of HTTP/2; present only for templates that use HTTP/2.
+    http3 : Http3Report or None
+        Connections of HTTP/3; present only for templates that use HTTP/3.
     """
 
     asked: int | None
@@ -1612,6 +1618,7 @@ class RoleReport:
     tcp: dict[str, int]
     tls: TlsReport | None
     http2: Http2Report | None
+    http3: Http3Report | None
 
 
 @dataclass(frozen=True)
@@ -1699,6 +1706,8 @@ class Http2Report:
     ----------
     connections : int
         Connections that sent their preface.
+    fallbacks : int
+        Connections of HTTP/1.1, because TLS had not agreed on HTTP/2.
     streams : int
         Streams that were opened (clients), or on which a request arrived (servers).
     heads_sent, head_octets_sent, compressed_octets_sent, heads_received, head_octets_received, compressed_octets_received : int
@@ -1708,6 +1717,8 @@ class Http2Report:
         Streams that were reset, by error code: ``CANCEL``.
     left_out : int
         Streams that a GOAWAY of the server left out: it has not processed them.
+    repeated : int
+        Requests that were sent again, because the server had refused their streams.
     goaways_received : dict of str to int
         Connections of which the peer announced the end (GOAWAY), by error code.
     violations : dict of str to int
@@ -1715,6 +1726,63 @@ class Http2Report:
         ``window``, ``reset_flood`` ...
     ignored : int
         Priorities and unknown frames of peers, which are ignored.
+    """
+
+    connections: int
+    fallbacks: int
+    streams: int
+    heads_sent: int
+    head_octets_sent: int
+    compressed_octets_sent: int
+    heads_received: int
+    head_octets_received: int
+    compressed_octets_received: int
+    resets_sent: dict[str, int]
+    resets_received: dict[str, int]
+    left_out: int
+    repeated: int
+    goaways_received: dict[str, int]
+    violations: dict[str, int]
+    ignored: int
+
+
+@dataclass(frozen=True)
+class Http3Report:
+    """Connections of HTTP/3, which are flows. ``setup_ns`` of the flows is the time of the
+    handshake of QUIC, which includes that of TLS.
+
+    Attributes
+    ----------
+    connections : int
+        Connections whose handshake was completed.
+    streams : int
+        Streams that were opened (clients), or on which a request arrived (servers).
+    heads_sent, head_octets_sent, compressed_octets_sent, heads_received, head_octets_received, compressed_octets_received : int
+        Heads of requests and responses, the octets of their fields, and the octets that remained
+        after compression (QPACK).
+    resets_sent, resets_received : dict of str to int
+        Streams that were reset, by error code: ``H3_REQUEST_CANCELLED``.
+    left_out : int
+        Streams that a GOAWAY of the server left out: it has not processed them.
+    goaways_received : int
+        Connections of which the peer announced the end (GOAWAY).
+    violations : dict of str to int
+        Actions of peers that the protocol forbids, or that exceeded a bound.
+    ignored : int
+        Priorities, unknown frames and unknown streams of peers, which are ignored.
+    packets_sent, packets_lost : int
+        Packets of the connections that have ended: sent, and lost as acknowledgments showed.
+    congestion_events : int
+        Times that loss reduced the congestion window of a connection that has ended.
+    retries : int
+        Retry packets: sent by servers, received by clients.
+    version_negotiations : int
+        Version Negotiation packets: sent by servers, received by clients.
+    early_accepted, early_refused : int
+        Connections whose client sent requests before the end of the handshake (0-RTT), which the
+        server accepted, or refused, so that they were sent again.
+    strays : int
+        Datagrams that belong to no connection of their flow.
     """
 
     connections: int
@@ -1728,9 +1796,17 @@ class Http2Report:
     resets_sent: dict[str, int]
     resets_received: dict[str, int]
     left_out: int
-    goaways_received: dict[str, int]
+    goaways_received: int
     violations: dict[str, int]
     ignored: int
+    packets_sent: int
+    packets_lost: int
+    congestion_events: int
+    retries: int
+    version_negotiations: int
+    early_accepted: int
+    early_refused: int
+    strays: int
 
 
 @dataclass(frozen=True)

@@ -398,10 +398,12 @@ class Template(Table):
         "v1" or "v2": a header of the PROXY protocol precedes the octets of each flow, outside TLS;
         or a table with settings. Clients send it, servers require one of either version. Default:
         none.
-    http : Literal["2"] | Mapping[str, Any]
+    http : Literal["2", "2,1.1", "3"] | Mapping[str, Any]
         "2": the flows are connections of HTTP/2, whose streams carry the requests and answers of
         the programs; or a table with settings. With ``tls`` it is agreed on by ALPN; without, both
-        ends know it (h2c). Default: HTTP/1.1, as the programs write it.
+        ends know it (h2c). "2,1.1": the same with TLS, and HTTP/1.1 if the other end does not
+        choose HTTP/2. "3": connections of HTTP/3, over QUIC and UDP, always with TLS. Default:
+        HTTP/1.1, as the programs write it.
     enabled : bool
         false: the template is ignored. Default true.
 
@@ -445,7 +447,7 @@ class Template(Table):
     server_tcp: Mapping[str, Any] | None = None
     tls: bool | Mapping[str, Any] | None = None
     proxy_protocol: Literal["v1", "v2"] | Mapping[str, Any] | None = None
-    http: Literal["2"] | Mapping[str, Any] | None = None
+    http: Literal["2", "2,1.1", "3"] | Mapping[str, Any] | None = None
     enabled: bool | None = None
 
 

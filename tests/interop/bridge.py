@@ -11,6 +11,7 @@ each direction.
 import argparse
 import collections
 import json
+import random
 import select
 import signal
 import socket
@@ -51,6 +52,8 @@ class Limits:
         self.of_trials = [tuple(map(int, o.split(":"))) for o in given.lose if impaired]
         self.police, self.burst = given.policer if impaired and given.policer else (0.0, 0.0)
         self.smallest = getattr(given, "from")
+        self.loss = given.random_loss if impaired else 0.0
+        self.random = random.Random(given.seed)
 
 
 class Direction:
@@ -121,6 +124,8 @@ class Direction:
         trial, number = len(self.trials) - 1, (self.trials or [0])[-1] - 1
         if tested and any(t == trial and a <= number < b for t, a, b in limits.of_trials):
             return "trial"
+        if tested and limits.loss and limits.random.random() < limits.loss:
+            return "random"
         if limits.police:
             self.tokens = min(limits.burst, self.tokens + (now - self.refilled) * limits.police)
             self.refilled = now
@@ -186,6 +191,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--lose", action="append", default=[], help="TRIAL:FIRST:LAST+1, test frames of a trial"
     )
+    parser.add_argument(
+        "--random-loss", type=float, default=0.0, help="share of the test frames that is lost"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of --random-loss")
     parser.add_argument("--from", type=int, default=0, help="octets of a test frame at least")
     parser.add_argument("--skip", type=int, default=0, help="such frames before the test begins")
     parser.add_argument(

@@ -8,6 +8,7 @@ Squall and Python's websockets, and Node.js.
 Needs root, nginx, curl, wrk and the Python package websockets; $SQUALL is target/debug/squall unless set.
 """
 
+import contextlib
 import hashlib
 import http.client
 import http.server
@@ -368,7 +369,7 @@ class Served:
     v4, v6 = "10.77.2.1", "fd77::2:1"
 
     def __init__(self, folder, port, *argv, servers=v4):
-        self.file = folder / "served.json"
+        self.file, self.address = folder / "served.json", servers.split("-")[0]
         self.argv = inside(
             LOCAL,
             SQUALL,
@@ -386,7 +387,7 @@ class Served:
 
     def __enter__(self):
         self.process = subprocess.Popen(self.argv, stderr=subprocess.PIPE, text=True)
-        address = self.argv[self.argv.index("--servers") + 1].split("-")[0]
+        address = self.address
         # A datagram makes the kernel resolve the address, which no host has.
         poke = f"import socket; socket.socket({'socket.AF_INET6' if ':' in address else 'socket.AF_INET'}, 2).sendto(b'?', ({address!r}, 9))"
 
@@ -515,6 +516,38 @@ def echoed(address):
         print(connection.close_code)
 
 
+def pushed(address):
+    """Get the messages that a server sends to two connections at the same times, until five are
+    equal; runs in the other namespace.
+    """
+    from websockets.sync.client import connect
+
+    with connect(f"ws://{address}/") as one, connect(f"ws://{address}/") as other:
+        first, second = set(), set()
+        while len(first & second) < 5:
+            first.add(one.recv(timeout=30))
+            second.add(other.recv(timeout=30))
+        print({len(message) for message in first | second})
+
+
+def fanned_out(address):
+    """Send a message to three connections over one of them; runs in the other namespace."""
+    from websockets.sync.client import connect
+
+    with contextlib.ExitStack() as stack:
+        members = [stack.enter_context(connect(f"ws://{address}/")) for _ in range(3)]
+        # A member gets its own messages once the server has added it.
+        for member in members:
+            member.send("here")
+            while member.recv(timeout=30) != "here":
+                pass
+        members[0].send(b"x" * 70_000)
+        for member in members:
+            while (found := member.recv(timeout=30)) == "here":
+                pass
+            print(found == b"x" * 70_000)
+
+
 NODE = """
 const socket = new WebSocket(process.argv[1]);
 const sent = ["hello", "x".repeat(100000), "κόσμε"];
@@ -570,6 +603,16 @@ def websockets(folder):
     same("WebSocket: servers", (role["completed"], role["failed"]), (len(closed), {}))
     found = {key: n for key, n in role["counters"].items() if "close" in key and n}
     same("WebSocket: closes", found, closed)
+    for what, options, expected in [
+        ("pushed", ["push=50ms", "size=300"], "{300}"),
+        ("fanned_out", ["fan_out=true"], "True True True"),
+    ]:
+        options = [word for option in options for word in ("-o", option)]
+        with Served(folder, "af_packet:va", "--app", "websocket", *options) as served:
+            done = run(*inside(REMOTE, sys.executable, __file__, what, Served.v4)).stdout
+            same(f"WebSocket: {what}", " ".join(done.split()), expected)
+        role = served.report["flows"]["total"]["server"]
+        same(f"WebSocket: {what}: failed", (role["failed"], role["protocol_errors"]), ({}, {}))
     print("ok: WebSocket with Python and Node.js")
 
 
@@ -767,6 +810,10 @@ def main():
             return echo()
         case ["echoed", address]:
             return echoed(address)
+        case ["pushed", address]:
+            return pushed(address)
+        case ["fanned_out", address]:
+            return fanned_out(address)
     if os.geteuid() != 0:
         return print("SKIPPED: needs root")
     for tool in ["nginx", "curl", "wrk", "ss", "tcpdump"]:

@@ -4,7 +4,8 @@ whose tokens and cookies the next request must carry, and with 10,000 users from
 used once. It runs on af_packet with one worker per port and with two, and on af_xdp, in the
 presence of broadcasts. The counts of haproxy, the Python server and both of Squall's sides agree. A
 login that extracts the wrong value from an answer fails the run. haproxy also reads the headers of
-the PROXY protocol that Squall's clients send, and sends its own to Squall's servers.
+the PROXY protocol that Squall's clients send, and sends its own to Squall's servers. WebSocket over
+HTTP/2 comes from Squall's clients and goes to Squall's servers, with Python at the other end.
 
 Needs root and haproxy; $SQUALL is target/debug/squall unless set.
 """
@@ -13,11 +14,13 @@ import collections
 import contextlib
 import csv
 import http.server
+import importlib.util
 import json
 import os
 import pathlib
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -30,6 +33,7 @@ from tools import Failed, background, run, same
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute()
+FLOWS = ROOT / "tests/interop/flows.py"
 LOCAL = f"sq-proxy-{os.getpid()}"
 REMOTE = f"{LOCAL}-peer"
 VIP = "16.0.1.1"  # address of haproxy and of the Python server
@@ -67,6 +71,17 @@ backend with-v1
   server one 48.0.0.1:81 send-proxy
 backend with-v2
   server one 48.0.0.1:81 send-proxy-v2 proxy-v2-options crc32c,unique-id,authority
+frontend websockets
+  bind {vip}:83 proto h2
+  use_backend ours-over-http2 if {{ path /ours }}
+  default_backend python
+frontend websockets-over-http1
+  bind {vip}:84
+  default_backend ours-over-http2
+backend python
+  server one {vip}:8082
+backend ours-over-http2
+  server one 48.0.0.1:83 proto h2 ws h2
 backend ours
   balance roundrobin
   server one 48.0.0.1:80
@@ -179,6 +194,40 @@ app     = "http"
 options = {{ body = 1000 }}
 proxy_protocol = "v2"
 """
+# Through haproxy to Python's server, and to Squall's.
+WEBSOCKETS = """
+[[template]]
+name    = "python"
+play    = "clients"
+clients = "inside"
+servers = "{vip}"
+listen  = 83
+app     = "websocket"
+users   = 4
+limit   = 10
+http    = {{ streams = 3 }}
+options = {{ path = "/python", messages = 5, size = 20_000, ping = true }}
+
+[[template]]
+name    = "ours"
+play    = "clients"
+clients = "inside"
+servers = "{vip}"
+listen  = 83
+app     = "websocket"
+users   = 4
+limit   = 10
+http    = {{ streams = 2 }}
+options = {{ path = "/ours", messages = 5, size = 100, binary = true }}
+
+[[template]]
+name    = "backends"
+play    = "servers"
+servers = "48.0.0.1"
+listen  = 83
+app     = "websocket"
+http    = "2"
+"""
 CLIENTS_FAILED = "web.failed > 0 or users.failed > 0 or login.failed > 0"
 # Reasons for an invalid run that a busy machine can cause. They do not affect the counts.
 BUSY = {"generator-bound", "starved", "port-bound", "receiver-bound", "burst"}
@@ -189,6 +238,7 @@ def network():
         run("ip", "netns", "add", namespace)
         for which in ["all", "default"]:
             run(*inside(namespace, "sysctl", "-qw", f"net.ipv6.conf.{which}.disable_ipv6=1"))
+    run("ip", "-n", REMOTE, "link", "set", "lo", "up")
     link("va", LOCAL, "ra", REMOTE)
     link("vb", LOCAL, "rb", REMOTE)
     run("ip", "-n", REMOTE, "addr", "add", f"{VIP}/16", "dev", "ra")
@@ -462,6 +512,57 @@ def with_headers(folder, haproxy):
     print("ok: headers of the PROXY protocol to and from haproxy")
 
 
+def websockets(folder, haproxy):
+    """Check WebSocket over HTTP/2 (RFC 8441): from Squall's clients through haproxy to Python's
+    server and to Squall's, and from Python's client through haproxy to Squall's servers.
+    """
+    profile = folder / "websockets.toml"
+    profile.write_text((PORTS + WEBSOCKETS).format(kind="af_packet", vip=VIP))
+    argv = inside(REMOTE, sys.executable, FLOWS, "echo")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    haproxy.begin()
+    with background(argv, **pipes) as server:
+        same("the server of WebSocket", server.stdout.readline(), "ready\n")
+        argv = ["--fail-if", "python.failed > 0 or ours.failed > 0"]
+        report, _ = squall(folder, "run", profile, *argv)
+        server.stdin.close()
+        found = json.loads(server.stdout.readline())
+        same("WebSocket over HTTP/2: Python says", found, [10 * 3 * 5, 0])
+    by_name = {one["name"]: one for one in report["flows"]["templates"]}
+    for name, streams in [("python", 3), ("ours", 2)]:
+        what, role = f"WebSocket over HTTP/2, {name}", by_name[name]["client"]
+        done(what, role, 10, 10 * streams)
+        same(f"{what}: streams", role["http2"]["streams"], 10 * streams)
+        counts = {key: n for key, n in role["counters"].items() if n and "ws_p" not in key}
+        messages = {f"ws_messages_{way}": 50 * streams for way in ["sent", "received"]}
+        same(f"{what}: messages", counts, messages | {"ws_close_1000": 10 * streams})
+        same(f"{what}: violations", role["http2"]["violations"], {})
+    backends = by_name["backends"]["server"]
+    counts = backends["counters"]
+    found = (counts["ws_messages_received"], counts["ws_close_1000"], backends["protocol_errors"])
+    same("WebSocket over HTTP/2, backends", found, (100, 20, {}))
+
+    report = folder / "served.json"
+    argv = ["--app", "websocket", "--http2", "--servers", "48.0.0.1", "--listen", 83]
+    argv = ["flows", "serve", "--port", "af_packet:vb", *argv, "-q", "--json", report]
+    probe = "import socket; socket.create_connection(('48.0.0.1', 83), 1).close()"
+    connect = inside(REMOTE, sys.executable, "-c", probe)
+
+    def answers():
+        return subprocess.run(connect, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+    with background(inside(LOCAL, SQUALL, *argv)) as process:
+        wait("our servers answer", answers)
+        python = inside(REMOTE, sys.executable, FLOWS, "echoed", f"{VIP}:84")
+        same("Python over HTTP/2", run(*python).stdout.split(), ["True"] * 5 + ["1001"])
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+    role = json.loads(report.read_text())["flows"]["total"]["server"]
+    same("Python over HTTP/2: closes", role["counters"]["ws_close_1001"], 1)
+    same("Python over HTTP/2: errors", role["protocol_errors"], {})
+    print("ok: WebSocket over HTTP/2 with haproxy and Python")
+
+
 def wrong_values(folder):
     """Check that a missing value, or one that is not a token, fails the flows, and these the
     run."""
@@ -542,6 +643,10 @@ def main():
                 proxied(folder, haproxy, "af_packet", "--cores", "4")
                 proxied(folder, haproxy, "af_xdp")
                 with_headers(folder, haproxy)
+                if importlib.util.find_spec("websockets") is None:
+                    print("SKIPPED: WebSocket needs the Python package websockets")
+                else:
+                    websockets(folder, haproxy)
             wrong_values(folder)
         except Failed as failed:
             sys.exit(f"FAILED: {failed}")

@@ -2,10 +2,10 @@
 """TLS of squall flows against OpenSSL: Squall's clients with nginx, curl and openssl s_client with
 Squall's servers, over a veth pair that loses frames; certificates, names, protocols, tickets,
 versions, ciphers and groups, and the counts of failed handshakes. tshark reads the requests in a
-capture, with the secrets that Squall has written. nginx and curl also use HTTP/2, and headers of
-the PROXY protocol, with TLS and without.
+capture, with the secrets that Squall has written. nginx, curl, h2load and nghttp also use HTTP/2,
+nginx and curl HTTP/1.1 in place of it, and headers of the PROXY protocol, with TLS and without.
 
-Needs root, nginx, curl, openssl, tcpdump and tshark; $SQUALL is target/debug/squall unless set.
+Needs root, nginx, curl, curl_cffi, openssl, tcpdump and tshark; $SQUALL is target/debug/squall unless set.
 """
 
 import hashlib
@@ -31,11 +31,14 @@ from flows import (
     network,
 )
 from hosts import captured
+from hosts import server as running
 from tools import Failed, run, same
 
 LOSSY = "af_packet:va,drop=0.01,reorder=0.01,seed=3"
 PAGE = 32 * 1024
 BODY = 4 << 20
+# Suites of a browser's hello that openssl chooses and Squall does not speak.
+UNSPOKEN = ["TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA", "TLS_RSA_WITH_AES_128_GCM_SHA256"]
 # The pattern of which Squall's servers send a body.
 FILLER = b"squall serves octets\n"
 
@@ -49,6 +52,7 @@ HTTPS = """
   log_format h2 '$request_uri $status $body_bytes_sent $server_protocol $http_x_stream';
   server {{ listen 446 ssl http2; listen 82 http2; root {folder}/www; access_log {folder}/tls.log h2; ssl_protocols TLSv1.3;
     ssl_certificate {folder}/server.pem; ssl_certificate_key {folder}/server.key; }}
+  server {{ listen 83 http2; root {folder}/www; access_log {folder}/tls.log h2; http2_max_concurrent_streams 2; }}
   log_format proxied '$request_uri $status $proxy_protocol_addr $proxy_protocol_server_addr';
   server {{ listen 81 proxy_protocol; listen [::]:81 proxy_protocol; listen 445 ssl proxy_protocol; root {folder}/www;
     access_log {folder}/tls.log proxied; ssl_protocols TLSv1.3;
@@ -186,6 +190,20 @@ def squall_clients(folder):
         wrong = '_ws.malformed or (http2 and _ws.expert.severity == "Error")'
         same(f"{what}: malformed frames", run(*read, "-Y", wrong).stdout, "")
 
+    what = "a server with fewer streams than the client"
+    role, report, log = get(20, *options, url=f"http://{V4}:83/page", port=LOSSY)
+    counted(what, report, "client", 20, 160)
+    same(f"{what}: nginx counts", len(log), 160)
+    found = (role["http2"]["streams"], role["http2"]["resets_received"], role["http2"]["repeated"])
+    same(f"{what}: streams", found, (160, {}, 0))
+
+    what = "HTTP/1.1 in place of HTTP/2"
+    role, report, log = get(20, *options, "--http2-fallback", port=LOSSY)
+    counted(what, report, "client", 20, 160)
+    same(f"{what}: nginx says", log, [f"/page 200 {PAGE} TLSv1.3 . - http/1.1"] * 160)
+    found = (role["http2"]["fallbacks"], role["http2"]["connections"])
+    same(f"{what}: connections", found, (20, 0))
+
     what = "TLS 1.2"
     role, report, log = get(5, *tls("versions=1.2", *verified))
     counted(what, report, "client", 5, 5)
@@ -258,6 +276,108 @@ def squall_clients(folder):
     counted("4 MB, 1 % lost", report, "client", 1, 1)
     same("4 MB: whole", role["received_octets"] >= BODY, True)
     print("ok: our clients and nginx")
+
+
+def given_hellos(folder):
+    """Run clients with the hellos of browsers against nginx, and openssl s_server, which makes the
+    choices that nginx does not make.
+    """
+    capture, keys, log = folder / "hello.pcap", folder / "hello.keys", folder / "s_server.log"
+    count, verified = 4, tls(f"ca={folder}/ca.pem", "server_name=squall.test")
+    http1 = tls("alpn=http/1.1")
+    keys.write_text("")
+    # Hellos and requests of HTTP/1, by port.
+    expected = {}
+
+    def get(browser, port, *options, requests=1):
+        report = flows(
+            folder,
+            "http",
+            *["--url", f"https://{V4}:{port}/page", "--port", "af_packet:va"],
+            *["--clients", "10.77.1.1-10.77.1.50", "-d", "30s", "--key-log", folder / "keys.txt"],
+            *["--users", 2, "--flows", count, "--hello", browser, "--requests", requests],
+            *["--check", f"length {PAGE}", *options, *verified],
+        )
+        keys.write_text(keys.read_text() + (folder / "keys.txt").read_text())
+        return report["flows"]["total"]["client"], report
+
+    def nginx():
+        what = "hello of chrome-131, nginx"
+        _, report = get("chrome-131", 443, *http1, requests=3)
+        counted(what, report, "client", count, 3 * count)
+        what += ", HTTP/2"
+        role, report = get("chrome-131", 446, "--http2", requests=3)
+        counted(what, report, "client", count, 3 * count)
+        same(f"{what}: violations", role["http2"]["violations"], {})
+        expected.update({443: [count, 3 * count], 446: [count, 0]})
+
+    rsa = [folder / "rsa.key", folder / "rsa.csr", folder / "rsa.pem"]
+    new = ["openssl", "req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=squall.test"]
+    run(*new, "-keyout", rsa[0], "-out", rsa[1])
+    sign = ["openssl", "x509", "-req", "-days", 2, "-in", rsa[1], "-CA", folder / "ca.pem"]
+    sign += ["-CAkey", folder / "ca.key", "-CAcreateserial", "-extfile", folder / "names"]
+    run(*sign, "-out", rsa[2])
+
+    def s_server(port, what, options, cipher):
+        what = f"hello of firefox-135, openssl s_server, {what}"
+        files = ["-cert", rsa[2], "-key", rsa[0], "-WWW"]
+        argv = ["env", "-C", folder / "www", "openssl", "s_server", "-accept", port, *files]
+        ready = lambda: f":{port} " in run(*inside(REMOTE, "ss", "-ltn")).stdout
+        with running([*argv, *options], log, ready):
+            role, report = get("firefox-135", port, *http1)
+        # The first hello has no key share of P-384.
+        hellos = 2 * count if "P-384" in options else count
+        if cipher in UNSPOKEN:
+            same(f"{what}: errors", role["protocol_errors"], {"tls_incompatible": count})
+            named = [cipher in why for why in role["tls"]["failed"]]
+            same(f"{what}: the name of {cipher}", named, [True])
+            expected[port] = [hellos, 0]
+            return
+        counted(what, report, "client", count, count)
+        same(f"{what}: s_server counts", log.read_text().count("FILE:page"), count)
+        same(f"{what}: cipher suites", role["tls"]["ciphers"], {cipher: count})
+        expected[port] = [hellos, count]
+
+    tls13, tls12 = ["-tls1_3", "-ciphersuites"], ["-tls1_2", "-cipher"]
+    with captured(capture, "tcp portrange 443-451"):
+        nginx()
+        for port, what, options, cipher in [
+            (
+                447,
+                "another group",
+                [*tls13, "TLS_AES_256_GCM_SHA384", "-groups", "P-384"],
+                "TLS13_AES_256_GCM_SHA384",
+            ),
+            (
+                448,
+                "ChaCha20",
+                [*tls13, "TLS_CHACHA20_POLY1305_SHA256", "-groups", "P-256"],
+                "TLS13_CHACHA20_POLY1305_SHA256",
+            ),
+            (
+                449,
+                "TLS 1.2",
+                [*tls12, "ECDHE-RSA-AES256-GCM-SHA384", "-verify", 1],
+                "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+            ),
+            (450, "CBC", [*tls12, "ECDHE-RSA-AES128-SHA"], UNSPOKEN[0]),
+            (451, "RSA", [*tls12, "AES128-GCM-SHA256"], UNSPOKEN[1]),
+        ]:
+            s_server(port, what, options, cipher)
+    read = ["tshark", "-r", capture, "-o", f"tls.keylog_file:{keys}"]
+    read += [word for port in range(443, 452) for word in ("-d", f"tcp.port=={port},tls")]
+    wrong = '_ws.malformed or ((tls or http2) and _ws.expert.severity == "Error")'
+    same("hellos: malformed", run(*read, "-Y", wrong).stdout, "")
+    fields = ["tcp.dstport", "tls.handshake.extensions_server_name", "http.request.uri"]
+    read += ["-Y", "tls.handshake.type == 1 or http.request.uri", "-T", "fields"]
+    read += [word for field in fields for word in ("-e", field)]
+    found = {port: [0, 0] for port in expected}
+    for line in run(*read).stdout.splitlines():
+        port, name, path = line.split("\t")
+        found[int(port)][0] += name == "squall.test"
+        found[int(port)][1] += path == "/page"
+    same("hellos and requests that tshark reads, by port", found, expected)
+    print("ok: hellos of browsers, nginx and openssl")
 
 
 def squall_servers(folder):
@@ -350,6 +470,19 @@ def squall_servers(folder):
     same("others", role["protocol_errors"], {"tls_incompatible": 1, "tls_broken": 1})
     same("flows left", role["active"], 0)
 
+    # BoringSSL as in Chrome, which has no other group in common with the server.
+    fetch = (
+        "from curl_cffi import requests\n"
+        "got = requests.get({url!r}, impersonate='chrome131', http_version='v1', verify=False)\n"
+        "print(got.status_code, len(got.content))"
+    )
+    hybrid = tls("groups=X25519MLKEM768")
+    with Served(folder, "af_packet:va", "--body", "100", *hybrid) as served:
+        argv = [sys.executable, "-c", fetch.format(url=f"https://{served.v4}/")]
+        same("X25519MLKEM768", run(*inside(REMOTE, *argv)).stdout, "200 100\n")
+    role = served.report["flows"]["total"]["server"]
+    same("X25519MLKEM768: sessions", (role["tls"]["handshakes"], role["tls"]["failed"]), (1, {}))
+
     sent = folder / "sent"
     sent.write_bytes(os.urandom(300_000))
     # Three streams at a time over a connection; without TLS one, because curl 7.88 cannot use such a
@@ -381,6 +514,21 @@ def squall_servers(folder):
         same(f"{what}: violations", role["http2"]["violations"], {})
         same(f"{what}: received", role["received_octets"] > 300_000, True)
 
+    with Served(folder, LOSSY, "--http2", "--http2-fallback", "--tls", "--body", "100") as served:
+        for option, expected in [("--http1.1", "1.1"), ("--http2", "2"), ("--no-alpn", "1.1")]:
+            curl = ["curl", "-sSk", "--max-time", "60", "-o", copies[0], "-w", "%{http_version}"]
+            done = run(*inside(REMOTE, *curl, option, f"https://{served.v4}/", "-o", copies[0]))
+            same(f"curl {option}", done.stdout, expected)
+    role = served.report["flows"]["total"]["server"]
+    found = (role["http2"]["fallbacks"], role["http2"]["connections"], role["http"])
+    same("HTTP/1.1 and HTTP/2 by one server", found, (2, 1, {"2xx": 3}))
+    same("both: errors", (role["active"], role["failed"], role["protocol_errors"]), (0, {}, {}))
+
+    if shutil.which("h2load") and shutil.which("nghttp"):
+        nghttp2(folder)
+    else:
+        print("SKIPPED: needs h2load and nghttp")
+
     header = ["--tls", "--proxy-protocol", "v1"]
     with Served(folder, LOSSY, "--body", "100", *header) as served:
         for option, expected in [(["--haproxy-protocol"], "200"), ([], "000")]:
@@ -398,6 +546,31 @@ def squall_servers(folder):
     print("ok: our servers, curl and openssl")
 
 
+def nghttp2(folder):
+    """Run the clients of nghttp2 with Squall's servers: the counts of both ends are equal, also if
+    nghttp has a small window.
+    """
+    for scheme, options in [("https", ["--tls"]), ("http", [])]:
+        what = f"nghttp2, {scheme}"
+        with Served(folder, "af_packet:va", "--http2", "--body", 10_000, *options) as served:
+            url = f"{scheme}://{served.v4}/"
+            load = ["h2load", "-n", 600, "-c", 4, "-m", 20, url]
+            done = run(*inside(REMOTE, *load)).stdout
+            found = re.search(r"^requests: .*$", done, re.M)[0]
+            expected = "600 total, 600 started, 600 done, 600 succeeded, 0 failed, 0 errored"
+            same(what, found.split(", 0 timeout")[0], f"requests: {expected}")
+            data = int(re.search(r"\((\d+)\) data", done)[1])
+            same(f"{what}: h2load: octets", data, 600 * 10_000)
+            done = run(*inside(REMOTE, "nghttp", "-w", 14, "-W", 15, "-m", 30, url)).stdout
+            same(f"{what}: nghttp: octets", len(done), 30 * 10_000)
+        role = served.report["flows"]["total"]["server"]
+        same(f"{what}: answers", (role["http"], role["protocol_errors"]), ({"2xx": 630}, {}))
+        found = (role["http2"]["connections"], role["http2"]["streams"])
+        same(f"{what}: streams", found, (5, 630))
+        same(f"{what}: violations", role["http2"]["violations"], {})
+        same(f"{what}: all are over", (role["active"], role["failed"]), (0, {}))
+
+
 def main():
     if os.geteuid() != 0:
         return print("SKIPPED: needs root")
@@ -411,6 +584,7 @@ def main():
             network()
             with Nginx(folder, HTTPS.format(folder=folder)):
                 squall_clients(folder)
+                given_hellos(folder)
             squall_servers(folder)
         except Failed as failed:
             sys.exit(f"FAILED: {failed}")

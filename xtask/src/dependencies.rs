@@ -193,8 +193,9 @@ fn is_of(version: &str, prefix: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '+', '-']))
 }
 
-/// Dependencies that do not appear in their package's code. As with cargo-machete,
-/// `package.metadata.cargo-machete.ignored` lists those needed for a feature or a build.
+/// Dependencies that do not appear in their package's code, which is in its folder and in those of
+/// `package.metadata.sources`. As with cargo-machete, `package.metadata.cargo-machete.ignored` lists
+/// those needed for a feature or a build.
 fn unused(packages: &[&Value]) -> Result<Vec<String>, String> {
     let library = |name: &str| {
         let of_it = packages.iter().filter(|package| package["name"] == name);
@@ -215,8 +216,13 @@ fn unused(packages: &[&Value]) -> Result<Vec<String>, String> {
         let manifest =
             Path::new(package["manifest_path"].as_str().ok_or("a package without a manifest")?);
         let folder = manifest.parent().ok_or("a manifest without a folder")?;
+        let more = list(&package["metadata"]["sources"]).iter().filter_map(Value::as_str);
+        let mut files = rust_files(folder)?;
+        for other in more {
+            files.extend(rust_files(&folder.join(other))?);
+        }
         let mut words = BTreeSet::new();
-        for file in rust_files(folder)? {
+        for file in files {
             let text =
                 std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
             let parts = text.split(|c: char| !c.is_alphanumeric() && c != '_');

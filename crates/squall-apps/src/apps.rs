@@ -1,6 +1,6 @@
 //! Runs programs over the flows of a stack.
 
-use std::{collections::HashMap, fmt, net::IpAddr, ops::RangeInclusive, sync::Arc};
+use std::{collections::HashMap, fmt, net::IpAddr, ops::RangeInclusive, sync::Arc, time::Instant};
 
 use squall_program::unit;
 use squall_tcp::{
@@ -13,16 +13,19 @@ use crate::{
     answers::Kept,
     calls::{Calls, RequestState},
     code::{Code, NO_TAKE, Op, TakeOf, Traits, compile},
+    grpc::Call,
     http::{Found, Kind, Parser},
     http2::{self, Http2, Http2Counts, STREAMS},
+    http3::{self, DATAGRAMS, Http3, Http3Counts},
     message::{Ready, Sending},
     model::TakeForm,
     proxy::{self, ProxyProtocol},
     requests,
     tls::{Layer, SESSION, Tls},
-    websocket::{Connections, FRAMED, KEPT},
+    websocket::{Connections, FRAMED, KEPT, SHARED},
 };
 
+mod grpc;
 mod websocket;
 
 /// A program in an [`Apps`].
@@ -58,11 +61,6 @@ impl State {
 
     pub(crate) fn has_failed(&self) -> bool {
         self.at & (STARTED | PIECES) == FAILED
-    }
-
-    /// Whether messages of a started program are not acknowledged.
-    pub(crate) fn has_pieces(&self) -> bool {
-        self.at & STARTED != 0 && self.at & PIECES != 0
     }
 }
 
@@ -111,12 +109,16 @@ pub struct Apps<O = ()> {
     spare: Vec<Vec<u8>>,
     calls: Calls,
     websockets: Connections,
+    /// Calls of gRPC, by the lanes of their streams.
+    grpc_calls: HashMap<FlowId, Call>,
     /// Headers of the PROXY protocol; `None` if no program has them.
     proxy: Option<Box<proxy::Layer>>,
     /// TLS sessions; `None` if no program has TLS.
     pub(crate) secure: Option<Box<Layer>>,
     /// Connections of HTTP/2; `None` if no program is over HTTP/2.
     http2: Option<Box<http2::Layer>>,
+    /// Connections of HTTP/3; `None` if no program is over HTTP/3.
+    http3: Option<Box<http3::Layer>>,
     /// Number of flows from peers that no listener includes.
     unknown_peers: u64,
     /// Number of flows in a delay, which continue on their own, and of UDP flows that only wait for
@@ -166,10 +168,23 @@ pub trait FlowSocket {
     /// Whether it is a stream of a flow, whose start and end are not those of the flow.
     const PART: bool = false;
 
+    /// Whether it is a stream of HTTP/2 now, on which WebSocket has another handshake (RFC 8441).
+    fn is_stream(&self) -> bool {
+        false
+    }
+    /// Whether TLS has agreed on HTTP/1.1, or on nothing, for a program over HTTP/2.
+    fn chose_http1(&self) -> bool {
+        false
+    }
+
     /// Real time, for measurements.
     fn now(&self) -> Nanos;
     /// When the current event was due, on the timer clock; the next timer counts from it.
     fn due(&self) -> Nanos;
+    /// The timer clock.
+    fn clock(&self) -> Nanos {
+        self.due()
+    }
     fn id(&self) -> FlowId;
     fn tuple(&self) -> Tuple;
     fn state(&mut self) -> &mut State;
@@ -207,9 +222,11 @@ impl<O: Observer> Apps<O> {
             spare: vec![],
             calls: Calls::default(),
             websockets: Connections::default(),
+            grpc_calls: HashMap::new(),
             proxy: None,
             secure: None,
             http2: None,
+            http3: None,
             unknown_peers: 0,
             delaying: 0,
             lingering: 0,
@@ -225,6 +242,7 @@ impl<O: Observer> Apps<O> {
             proxy: self.proxy.clone(),
             secure: self.secure.clone(),
             http2: self.http2.clone(),
+            http3: self.http3.clone(),
             ..Apps::new(self.seed, observer)
         }
     }
@@ -270,13 +288,34 @@ impl<O: Observer> Apps<O> {
         assert!(self.transport(program) == Transport::Tcp, "HTTP/2 is over TCP");
         let role = self.role(program);
         let secure = self.secure.as_ref().is_some_and(|layer| layer.has(program));
+        let websocket = self.code.programs[usize::from(program.0)].traits.websocket;
+        let layers = (secure, websocket);
+        // HTTP/1.1 has no streams for calls.
+        let settings =
+            &Http2 { fallback: settings.fallback && !self.speaks_grpc(program), ..*settings };
         let code = self.code.clone();
-        let messages = code.pieces_of(program.0).filter_map(|piece| {
-            let of = code.pieces[piece as usize];
-            let message: &Ready = &code.messages[of.message as usize];
-            Some((piece, message)).filter(|_| of.from == 0)
-        });
-        self.http2.get_or_insert_default().add(program, role, secure, settings, messages);
+        let messages = messages_of(&code, program);
+        self.http2.get_or_insert_default().add(program, role, layers, settings, messages);
+    }
+
+    /// Runs this program over streams of HTTP/3, several times in each flow, which is one of
+    /// datagrams. To be called before [`listen`](Self::listen). `origin`: the clock's time at the
+    /// beginning of the run's time; the same for all programs.
+    ///
+    /// # Panics
+    /// If the program is over UDP, or a setting is out of its range.
+    pub fn over_http3(&mut self, program: ProgramId, settings: &Http3, tls: &Tls, origin: Instant) {
+        assert!(self.transport(program) == Transport::Tcp, "programs write octets in order");
+        let role = self.role(program);
+        let code = self.code.clone();
+        let messages = messages_of(&code, program);
+        self.http3.get_or_insert_default().add(program, role, settings, tls, origin, messages);
+    }
+
+    /// Counts over all connections of a program; `None` if it is not over HTTP/3.
+    #[must_use]
+    pub fn http3_counts(&self, program: ProgramId) -> Option<Http3Counts> {
+        self.http3.as_ref()?.counts(program)
     }
 
     /// Counts over all connections of a program; `None` if it is not over HTTP/2.
@@ -293,7 +332,9 @@ impl<O: Observer> Apps<O> {
     pub fn listen(&mut self, listener: Listener) {
         let info = &self.code.programs[usize::from(listener.program.0)];
         assert!(info.traits.role == Role::Server, "{:?} is not a server's program", info.name);
-        self.listeners.add(listener, info.traits.transport);
+        let datagrams = self.http3.as_ref().is_some_and(|layer| layer.has(listener.program));
+        let transport = if datagrams { Transport::Udp } else { info.traits.transport };
+        self.listeners.add(listener, transport);
     }
 
     /// Removes the program's listeners; open flows continue.
@@ -350,8 +391,9 @@ impl<O: Observer> Apps<O> {
     #[must_use]
     pub fn requests(&self, program: ProgramId) -> Option<u64> {
         let requests = self.code.programs[usize::from(program.0)].traits.requests?;
-        let lanes = self.http2.as_ref().and_then(|layer| layer.lanes(program)).unwrap_or(1);
-        Some(requests.saturating_mul(lanes.into()))
+        let http2 = self.http2.as_ref().and_then(|layer| layer.lanes(program));
+        let http3 = self.http3.as_ref().and_then(|layer| layer.lanes(program));
+        Some(requests.saturating_mul(http2.or(http3).unwrap_or(1).into()))
     }
 
     #[must_use]
@@ -382,9 +424,11 @@ impl<O: Observer> Apps<O> {
             + stashed
             + self.calls.memory()
             + self.websockets.memory()
+            + self.grpc_calls.capacity() * size_of::<(FlowId, Call)>()
             + self.proxy.as_ref().map_or(0, |layer| layer.memory())
             + self.secure.as_ref().map_or(0, |layer| layer.memory())
             + self.http2.as_ref().map_or(0, |layer| layer.memory())
+            + self.http3.as_ref().map_or(0, |layer| layer.memory())
     }
 
     /// Number of flows with state outside of their record; 0 if no flow is left.
@@ -395,9 +439,11 @@ impl<O: Observer> Apps<O> {
             + self.kept.len()
             + self.calls.len()
             + self.websockets.len()
+            + self.grpc_calls.len()
             + self.proxy.as_ref().map_or(0, |layer| layer.len())
             + self.secure.as_ref().map_or(0, |layer| layer.len())
             + self.http2.as_ref().map_or(0, |layer| layer.len())
+            + self.http3.as_ref().map_or(0, |layer| layer.len())
     }
 
     /// See [`Application::event`].
@@ -444,7 +490,19 @@ impl<O: Observer> Apps<O> {
         {
             return self.on_http2_event(socket, event);
         }
+        if let Some(layer) = &self.http3
+            && layer.has(self.program(socket.state()))
+        {
+            return self.on_http3_event(socket, event);
+        }
         self.run_program(socket, event);
+    }
+
+    #[inline(never)]
+    fn on_http3_event(&mut self, socket: &mut impl FlowSocket, event: Event<'_>) {
+        let Some(mut layer) = self.http3.take() else { return };
+        layer.event(self, socket, event);
+        self.http3 = Some(layer);
     }
 
     #[inline(never)]
@@ -509,6 +567,20 @@ impl<O: Observer> Apps<O> {
     #[cfg_attr(not(feature = "tls"), expect(dead_code))]
     pub(crate) fn is_over_http2(&self, program: ProgramId) -> bool {
         self.http2.as_ref().is_some_and(|layer| layer.has(program))
+    }
+
+    /// Whether the program runs over HTTP/1.1 if TLS has not agreed on HTTP/2.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code))]
+    pub(crate) fn falls_back(&self, program: ProgramId) -> bool {
+        self.http2.as_ref().is_some_and(|layer| layer.falls_back(program))
+    }
+
+    /// Whether a server's program is where its client may end the flow.
+    pub(crate) fn is_idle(&mut self, socket: &mut impl FlowSocket) -> bool {
+        let mut state = *socket.state();
+        let program = self.program(&state);
+        let traits = self.code.programs[usize::from(program.0)].traits;
+        Running { apps: self, state: &mut state, socket, program, traits }.is_idle()
     }
 
     /// Records the begin of a flow whose streams run the program; `report`: whether that was not
@@ -596,6 +668,11 @@ impl<O: Observer> Apps<O> {
     /// See [`Application::copy`].
     #[inline]
     pub fn write(&self, state: &State, tuple: &Tuple, piece: Piece, offset: u32, out: &mut [u8]) {
+        if piece.message & DATAGRAMS == DATAGRAMS {
+            let layer =
+                self.http3.as_ref().expect("datagrams are sent while there are connections");
+            return layer.copy(piece, offset, out);
+        }
         if piece.message & SESSION != 0 {
             let layer = self
                 .secure
@@ -611,9 +688,13 @@ impl<O: Observer> Apps<O> {
             let layer = self.proxy.as_ref().expect("a header is sent while there are headers");
             return layer.copy(self.program(state), self.seeds(state), tuple, offset, out);
         }
-        if piece.message & (FRAMED | KEPT) != 0 {
+        if piece.message & (FRAMED | KEPT | SHARED) != 0 {
             if piece.message & KEPT != 0 {
                 return self.websockets.copy(piece, offset, out);
+            }
+            if piece.message & SHARED != 0 {
+                let place = piece.message & !SHARED;
+                return self.websockets.groups.copy(place, piece.nth, offset, out);
             }
             return self.write_frames(state, tuple, piece, offset, out);
         }
@@ -676,6 +757,15 @@ impl<O: Observer> Apps<O> {
         State { flow, began: ticks(now), at: start, ..State::default() }
     }
 
+    /// See [`Application::begins`].
+    #[must_use]
+    pub fn on_begins(&self, tuple: &Tuple, datagram: &[u8]) -> bool {
+        let Some(layer) = &self.http3 else { return true };
+        let listener = self.listeners.find(tuple);
+        let streams = listener.is_some_and(|(listener, _)| layer.has(listener.program));
+        !streams || http3::may_begin(datagram)
+    }
+
     /// See [`Application::listens`].
     #[must_use]
     pub fn on_listens(&self, tuple: &Tuple) -> bool {
@@ -701,6 +791,10 @@ impl<O: Observer> Application for Apps<O> {
         self.on_accept(now, flow)
     }
 
+    fn begins(&self, flow: &Tuple, datagram: &[u8]) -> bool {
+        self.on_begins(flow, datagram)
+    }
+
     fn listens(&self, flow: &Tuple) -> bool {
         self.on_listens(flow)
     }
@@ -714,6 +808,10 @@ impl FlowSocket for Socket<'_, State> {
     #[inline]
     fn due(&self) -> Nanos {
         self.due()
+    }
+    #[inline]
+    fn clock(&self) -> Nanos {
+        self.now()
     }
     #[inline]
     fn id(&self) -> FlowId {
@@ -758,6 +856,15 @@ impl FlowSocket for Socket<'_, State> {
     fn resume(&mut self) {
         self.resume();
     }
+}
+
+/// The messages of a program, with the numbers of their pieces.
+fn messages_of(code: &Code, program: ProgramId) -> impl Iterator<Item = (u32, &Ready)> {
+    code.pieces_of(program.0).filter_map(|piece| {
+        let of = code.pieces[piece as usize];
+        let message: &Ready = &code.messages[of.message as usize];
+        Some((piece, message)).filter(|_| of.from == 0)
+    })
 }
 
 fn number_of(tuple: &Tuple) -> u32 {
@@ -809,6 +916,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     #[inline]
     fn event(&mut self, event: Event<'_>) {
         if self.has_failed() && !matches!(event, Event::Gone(_)) {
+            if self.traits.websocket && matches!(event, Event::Timer) {
+                self.end_late_member();
+            }
             return;
         }
         match event {
@@ -831,7 +941,11 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                             | Op::Extract { .. }
                             | Op::UnlessRedirect { .. }
                             | Op::WsSend { .. }
+                            | Op::WsFanOut { .. }
                             | Op::WsPing
+                            | Op::GrpcCall { .. }
+                            | Op::GrpcSend { .. }
+                            | Op::GrpcFinish { .. }
                             | Op::Flush
                     )
                 {
@@ -855,6 +969,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 let (reason, finished) =
                     if complete { (Reason::Closed, true) } else { (reason, finished) };
                 self.stop_waiting();
+                if self.traits.grpc {
+                    self.grpc_gone();
+                }
                 self.release();
                 if S::PART {
                     return;
@@ -890,6 +1007,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         if self.traits.websocket {
             self.apps.websockets.begin(self.socket.id());
         }
+        if self.traits.grpc {
+            self.apps.grpc_calls.insert(self.socket.id(), Call::default());
+        }
         if !S::SECURED && !S::PART {
             self.apps.observer.established(program, setup);
         }
@@ -900,6 +1020,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         self.release_row();
         if self.traits.websocket {
             self.apps.websockets.end(self.socket.id());
+        }
+        if self.traits.grpc {
+            self.apps.grpc_calls.remove(&self.socket.id());
         }
         if !self.apps.stash.is_empty()
             && let Some(octets) = self.apps.stash.remove(&self.socket.id())
@@ -1017,7 +1140,10 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             {
                 self.fail(ProtocolError::NoAnswer);
             }
-            Op::Begin { .. } => self.run(&[]),
+            // The deadline of a call.
+            Op::GrpcSend { .. } | Op::GrpcRecv { .. } | Op::GrpcStatus { .. } => self.run(&[]),
+            Op::Begin { .. } | Op::WsPush { .. } | Op::WsFanOut { .. } => self.run(&[]),
+            Op::Finish if self.traits.websocket => self.end_late_member(),
             // The timer belongs to an operation that has already completed.
             _ => {}
         }
@@ -1191,8 +1317,20 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             Op::WsSend { frame } => return self.websocket_send(frame),
             Op::WsRecv { messages, answered } => return self.websocket_recv(messages, answered),
             Op::WsEcho => return self.websocket_echo(),
+            Op::WsFanOut { groups } => return self.websocket_fan_out(groups),
+            Op::WsPush { frame } => return self.websocket_push(frame),
             Op::WsPing => return self.websocket_ping(),
             Op::WsClose { code } => return self.websocket_close(code),
+            Op::GrpcCall { piece, deadline } => return self.grpc_call(piece, deadline),
+            Op::GrpcSend { piece } => return self.grpc_send(piece),
+            Op::GrpcEnd => return self.grpc_end(),
+            Op::GrpcRecv { messages } => return self.grpc_recv(messages),
+            Op::GrpcStatus { expected } => return self.grpc_status(expected),
+            Op::GrpcCancel => return self.grpc_cancel(),
+            // The request's head ends the wait.
+            Op::GrpcAccept { .. } => return Step::Waits,
+            Op::GrpcNext { to } => return self.grpc_next(to),
+            Op::GrpcFinish { finish } => return self.grpc_finish(finish),
             Op::Finish => return self.finish(input),
         }
         Step::On
@@ -1670,6 +1808,13 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 | ProtocolError::ClosedEarly
                 | ProtocolError::StreamReset
                 | ProtocolError::Http2
+                | ProtocolError::Http3
+                | ProtocolError::QuicClosed
+                | ProtocolError::QuicTimeout
+                | ProtocolError::QuicBroken
+                | ProtocolError::GrpcStatus
+                | ProtocolError::GrpcCompressed
+                | ProtocolError::BadGrpc
         ) || error.is_of_tls()
             || self.traits.transport == Transport::Udp;
         // A regular close would retransmit data made from values that are freed now.

@@ -8,6 +8,7 @@ use squall_units::Nanos;
 use crate::{
     Check, Compare, Condition, Data, Delay, Instruction, Mark, Message, MessageError, MessageRef,
     NumberForm, Origin, Part, Program, ProgramBuilder, ProgramError, Take, TakeForm, Times, Value,
+    grpc::{Status, Statuses},
 };
 
 /// The client and the server of an application.
@@ -435,6 +436,8 @@ pub struct WebSocketClient {
     pub binary: bool,
     /// Whether a ping precedes each message.
     pub ping: bool,
+    /// Whether the client sends none, and waits for the server's.
+    pub listens: bool,
 }
 
 impl Default for WebSocketClient {
@@ -448,6 +451,7 @@ impl Default for WebSocketClient {
             fragment: None,
             binary: false,
             ping: false,
+            listens: false,
         }
     }
 }
@@ -471,6 +475,11 @@ impl WebSocketClient {
             fragment: self.fragment,
         };
         let client = Program::client(name).push(Instruction::Websocket { target, fields });
+        let close = Instruction::WsClose { code: 1000 };
+        if self.listens {
+            let wait = Instruction::WsRecv { messages: self.messages, within: None };
+            return client.push(wait).push(close).build();
+        }
         let client = client.repeat(self.messages, |mut of| {
             if self.ping {
                 of = of.push(Instruction::WsPing);
@@ -481,7 +490,7 @@ impl WebSocketClient {
                 pause => of.push(Instruction::Delay(Delay::Fixed(pause))),
             }
         });
-        client.push(Instruction::WsClose { code: 1000 }).build()
+        client.push(close).build()
     }
 }
 
@@ -491,6 +500,201 @@ impl WebSocketClient {
 /// None: the program is right.
 pub fn websocket_server(name: &str) -> Result<Program, ProgramError> {
     Program::server(name).push(Instruction::WsAccept).push(Instruction::WsEcho).build()
+}
+
+/// Settings of a client of gRPC.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GrpcClient {
+    /// Path of the method: `/package.Service/Method`.
+    pub method: String,
+    /// Names and values of header fields, which may have marks.
+    pub metadata: Vec<(String, String)>,
+    /// A message of the client, whose length is the same in all flows.
+    pub message: Message,
+    /// Calls per connection, at least 1, and the messages of the client in each.
+    pub calls: u32,
+    pub messages: u32,
+    /// Messages of the server per call, or for each message of the client if they are exchanged in
+    /// turn.
+    pub answers: u32,
+    pub lockstep: bool,
+    /// Time after which a call is canceled.
+    pub deadline: Option<Nanos>,
+    /// The number of answers after which a call is canceled.
+    pub cancel: Option<u32>,
+    /// Statuses with which calls may end.
+    pub expect: Statuses,
+}
+
+impl Default for GrpcClient {
+    fn default() -> Self {
+        Self {
+            method: "/squall.Test/Call".into(),
+            metadata: vec![],
+            message: filler(100),
+            calls: 1,
+            messages: 1,
+            answers: 1,
+            lockstep: false,
+            deadline: None,
+            cancel: None,
+            expect: Status::OK.into(),
+        }
+    }
+}
+
+impl GrpcClient {
+    /// # Errors
+    /// A method or metadata that are not text, a message whose length varies, or a number that is
+    /// out of range.
+    pub fn program(&self, name: &str) -> Result<Program, ProgramError> {
+        let error = |error: MessageError| ProgramError {
+            program: name.into(),
+            instruction: 1,
+            mistake: error.into(),
+        };
+        let target = Message::raw(self.method.as_bytes()).map_err(error)?;
+        let fields = self.metadata.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
+        let fields = Message::raw(fields.collect::<String>().as_bytes()).map_err(error)?;
+        let metadata = Some(fields).filter(|_| !self.metadata.is_empty());
+        let call = Instruction::GrpcCall { target, metadata, deadline: self.deadline };
+        let client = repeated(Program::client(name), self.calls, |mut of| {
+            of = of.push(call);
+            let send = Instruction::GrpcSend(MessageRef::Given(self.message.clone()));
+            // A call that is canceled at once has only its head.
+            let messages = if self.cancel == Some(0) { 0 } else { self.messages };
+            of = repeated(of, messages, |of| {
+                let of = of.push(send);
+                if self.lockstep { awaited(of, self.answers) } else { of }
+            });
+            of = match self.cancel {
+                // Servers may answer only the whole request.
+                Some(answers @ 1..) if !self.lockstep => {
+                    awaited(of.push(Instruction::GrpcEnd), answers)
+                }
+                None if !self.lockstep => awaited(of.push(Instruction::GrpcEnd), self.answers),
+                None => of.push(Instruction::GrpcEnd),
+                Some(_) => of,
+            };
+            if self.cancel.is_some() {
+                of = of.push(Instruction::GrpcCancel);
+            }
+            of.push(Instruction::GrpcStatus(self.expect))
+        });
+        client.build()
+    }
+}
+
+/// Settings of a server of gRPC.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GrpcServer {
+    /// Paths of the methods that it has; none: any.
+    pub methods: Vec<String>,
+    /// A message of the server, whose length is the same in all flows.
+    pub answer: Message,
+    /// Messages per call after those of the client, or for each of them.
+    pub answers: u32,
+    pub lockstep: bool,
+    /// Time before the answers.
+    pub delay: Nanos,
+    /// How calls end.
+    pub status: Status,
+    pub text: String,
+}
+
+impl Default for GrpcServer {
+    fn default() -> Self {
+        Self {
+            methods: vec![],
+            answer: filler(100),
+            answers: 1,
+            lockstep: false,
+            delay: Nanos::ZERO,
+            status: Status::OK,
+            text: String::new(),
+        }
+    }
+}
+
+impl GrpcServer {
+    /// # Errors
+    /// An answer whose length varies, or a number that is out of range.
+    pub fn program(&self, name: &str) -> Result<Program, ProgramError> {
+        let (next, done) = (|| "next".to_owned(), || "done".to_owned());
+        let respond = |of: ProgramBuilder| {
+            let of = match self.delay {
+                Nanos::ZERO => of,
+                delay => of.push(Instruction::Delay(Delay::Fixed(delay))),
+            };
+            let send = Instruction::GrpcSend(MessageRef::Given(self.answer.clone()));
+            repeated(of, self.answers, |of| of.push(send))
+        };
+        let mut server = Program::server(name)
+            .push(Instruction::GrpcAccept { methods: self.methods.clone() })
+            .push(Instruction::Label(next()))
+            .push(Instruction::GrpcNext { label: done() });
+        if self.lockstep {
+            server = respond(server);
+        }
+        server = server
+            .push(Instruction::Jump { label: next(), condition: None })
+            .push(Instruction::Label(done()));
+        if !self.lockstep {
+            server = respond(server);
+        }
+        let (status, text) = (self.status, self.text.clone());
+        server.push(Instruction::GrpcFinish { status, text }).build()
+    }
+}
+
+/// Waits for messages of gRPC, of which there may be none.
+fn awaited(of: ProgramBuilder, messages: u32) -> ProgramBuilder {
+    if messages > 0 { of.push(Instruction::GrpcRecv(messages)) } else { of }
+}
+
+/// Repeats `body`, with a loop if that is necessary.
+fn repeated(
+    of: ProgramBuilder,
+    times: u32,
+    body: impl FnOnce(ProgramBuilder) -> ProgramBuilder,
+) -> ProgramBuilder {
+    match times {
+        0 => of,
+        1 => body(of),
+        times => of.repeat(times, body),
+    }
+}
+
+/// A server of WebSocket that sends a message of `size` octets each time, the same to all
+/// connections of a group ([`Instruction::WsPush`]).
+///
+/// # Errors
+/// A number that is out of range.
+pub fn websocket_push_server(
+    name: &str,
+    size: u32,
+    binary: bool,
+    (every, groups): (Nanos, u32),
+) -> Result<Program, ProgramError> {
+    let message = format!("${{random:alnum:{size}}}").parse();
+    let message = message.map_err(|error: MessageError| ProgramError {
+        program: name.into(),
+        instruction: 2,
+        mistake: error.into(),
+    })?;
+    let message = MessageRef::Given(message);
+    let push = Instruction::WsPush { message, binary, every, groups };
+    Program::server(name).push(Instruction::WsAccept).push(push).build()
+}
+
+/// A server of WebSocket that sends each message, up to 1 MiB, to all connections of a group
+/// ([`Instruction::WsFanOut`]).
+///
+/// # Errors
+/// No groups.
+pub fn websocket_fan_out_server(name: &str, groups: u32) -> Result<Program, ProgramError> {
+    let fan_out = Instruction::WsFanOut { groups };
+    Program::server(name).push(Instruction::WsAccept).push(fan_out).build()
 }
 
 /// A page: three requests over one connection, with pauses of 0.5 s on average.
@@ -886,7 +1090,9 @@ fn random(len: u32) -> Part {
 /// not repeat.
 const OPAQUE: &[u8; 61] = b"\x9e\x17\xd3\x4a\x80\xc5\x61\xfb\x22\x5d\xb8\x0e\x73\xa9\x36\xec\x54\x8b\x01\xf7\xca\x2f\x68\x93\xdd\x40\xb6\x1c\x7e\xa1\x05\xe8\x5a\x97\x3b\xc0\x84\x6d\xf2\x19\xae\x57\x0b\xd9\x72\x35\xec\x8f\x46\xb3\xfa\x21\x9c\x65\xd0\x7d\x12\x48\xaf\xe3\x3e";
 
-fn filler(len: u32) -> Message {
+/// `len` octets of text.
+#[must_use]
+pub fn filler(len: u32) -> Message {
     Message::repeat(*b"squall sends octets\n", len)
 }
 

@@ -30,6 +30,8 @@ pub struct Calls {
     defer: VecDeque<Call>,
     /// Flows that may continue, if they still wait.
     answered: Vec<FlowId>,
+    /// Flows to wake for another reason.
+    woken: Vec<FlowId>,
 }
 
 /// Relations of a flow that began another flow, or was begun by one.
@@ -101,6 +103,9 @@ impl Calls {
 
     #[inline]
     pub(crate) fn gone(&mut self, flow: FlowId) {
+        if !self.woken.is_empty() {
+            self.woken.retain(|woken| *woken != flow);
+        }
         if !self.kin.is_empty() {
             self.part(flow);
         }
@@ -157,6 +162,7 @@ impl Calls {
         self.asked.clear();
         self.defer.clear();
         self.answered.clear();
+        self.woken.clear();
     }
 
     /// Announces that the next flow to begin is the requested one.
@@ -169,9 +175,17 @@ impl Calls {
         self.beginning = None;
     }
 
+    /// Wakes a flow, from an event of another.
+    pub(crate) fn wake(&mut self, flow: FlowId) {
+        self.woken.push(flow);
+    }
+
     /// The next flow to wake ([`crate::FlowSocket::wake_at`]) because the flow that it waits for
-    /// has ended. Skips flows that have continued by themselves or ended.
+    /// has ended, or for a message. Skips flows that have continued by themselves or ended.
     pub fn take_answered(&mut self) -> Option<FlowId> {
+        if let Some(flow) = self.woken.pop() {
+            return Some(flow);
+        }
         while let Some(flow) = self.answered.pop() {
             let request = self.kin.get(&flow).map(|kin| kin.request);
             if matches!(request, Some(RequestState::Over | RequestState::Refused)) {
@@ -184,7 +198,7 @@ impl Calls {
     /// Whether there are neither requests nor flows to wake.
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.asked.is_empty() && self.answered.is_empty()
+        self.asked.is_empty() && self.answered.is_empty() && self.woken.is_empty()
     }
 
     /// Number of requests that are not deferred.

@@ -10,6 +10,7 @@ use crate::{
     MessageRef, Mistake, Part, Program, ProgramError, Role, Take, TakeForm, Times, Transport,
     Value,
     answers::{Checked, Source},
+    grpc::{self, Status, Statuses},
     message::{COOKIES, Ready, known},
     requests,
     websocket::{COUNTERS, Framing, Kind},
@@ -145,9 +146,40 @@ pub enum Op {
         answered: bool,
     },
     WsEcho,
+    WsFanOut {
+        groups: u32,
+    },
+    WsPush {
+        frame: u32,
+    },
     WsPing,
     WsClose {
         code: u16,
+    },
+    /// Begins a call; `deadline`: nanoseconds, or 0.
+    GrpcCall {
+        piece: u32,
+        deadline: u64,
+    },
+    GrpcSend {
+        piece: u32,
+    },
+    GrpcEnd,
+    GrpcRecv {
+        messages: u32,
+    },
+    GrpcStatus {
+        expected: Statuses,
+    },
+    GrpcCancel,
+    GrpcAccept {
+        accept: u32,
+    },
+    GrpcNext {
+        to: u32,
+    },
+    GrpcFinish {
+        finish: u32,
     },
     Finish,
 }
@@ -172,6 +204,16 @@ pub struct FrameOf {
     pub framing: Framing,
     /// The variable that counts the sends.
     pub register: Option<u8>,
+    /// When the message is sent by itself.
+    pub push: Option<Push>,
+}
+
+/// Messages that a server sends at the same times to all connections of a group. The group of a
+/// connection is the remainder of its number.
+#[derive(Clone, Copy, Debug)]
+pub struct Push {
+    pub every: Nanos,
+    pub groups: u32,
 }
 
 /// The pattern of `recv_until`, with the index to continue at after a mismatch (Knuth, Morris,
@@ -201,6 +243,25 @@ pub struct Serve {
     pub refuse: u32,
 }
 
+/// How a server of gRPC answers.
+#[derive(Clone, Debug)]
+pub struct AcceptOf {
+    /// Paths of the methods; empty: any.
+    pub methods: Box<[Box<[u8]>]>,
+    /// Pieces: the head of an answer, and answers to other methods and to requests that are no calls.
+    pub answer: u32,
+    pub unimplemented: u32,
+    pub unsupported: u32,
+}
+
+/// How a server of gRPC ends a call: the piece after messages, and the one without them.
+#[derive(Clone, Copy, Debug)]
+pub struct FinishOf {
+    pub trailers: u32,
+    pub alone: u32,
+    pub status: Status,
+}
+
 /// A value to extract from an answer, and its slot.
 #[derive(Clone, Debug)]
 pub struct ExtractOf {
@@ -228,6 +289,8 @@ pub struct Code {
     pub delays: Vec<Delay>,
     pub takes: Vec<TakeOf>,
     pub serves: Vec<Serve>,
+    pub accepts: Vec<AcceptOf>,
+    pub finishes: Vec<FinishOf>,
     pub extracts: Vec<ExtractOf>,
     pub checks: Vec<Checked>,
     pub redirects: Vec<RedirectOf>,
@@ -257,6 +320,8 @@ pub struct Traits {
     pub http: bool,
     /// Whether the program uses WebSocket.
     pub websocket: bool,
+    /// Whether the program uses gRPC.
+    pub grpc: bool,
     /// Whether all receives only count, so that early data is kept as a number.
     pub counts: bool,
     /// Whether the program counts datagrams instead of octets.
@@ -296,6 +361,8 @@ const MAX_ROUNDS: u64 = 1 << 17;
 const MAX_SLICES: u64 = 1 << 20;
 /// Maximum datagram length, limited by UDP's length field.
 const MAX_DATAGRAM: u64 = 65_527;
+/// The shortest time between messages that a server sends by itself.
+const MIN_PUSH: Nanos = Nanos(1_000_000);
 /// Maximum length of a message in frames of WebSocket.
 const MAX_FRAMED: u64 = 16 << 20;
 const MAX_DELAY: Nanos = Nanos(86_400 * 1_000_000_000);
@@ -336,11 +403,15 @@ struct Compiler<'a> {
     named: HashMap<&'a str, u32>,
     deepest: usize,
     closed: bool,
+    /// Whether a call of gRPC has begun above.
+    in_call: bool,
     salt: u64,
 }
 
 struct Open {
     instruction: usize,
+    /// Whether a call of gRPC was open before it.
+    in_call: bool,
     body: u32,
     /// The loop counter's register, for a counted loop.
     register: Option<u8>,
@@ -378,13 +449,15 @@ impl<'a> Compiler<'a> {
         }
         let slots = slots(program)?;
         let salt = program.name.bytes().fold(program.role as u64, |h, octet| mix(h, octet.into()));
+        let grpc = program.instructions.iter().any(|of| of.word().starts_with("grpc_"));
+        let counters = grpc.then_some(grpc::COUNTERS).into_iter().flatten();
         Ok(Self {
             program,
             code: Code::default(),
             deepest: variables.len(),
             variables,
             slots,
-            counters: vec![],
+            counters: counters.map(Into::into).collect(),
             templates: vec![],
             labels,
             loops: vec![],
@@ -396,6 +469,7 @@ impl<'a> Compiler<'a> {
             idle: None,
             named: HashMap::new(),
             closed: false,
+            in_call: false,
             salt,
         })
     }
@@ -566,6 +640,14 @@ impl<'a> Compiler<'a> {
                 self.within(None)?;
                 self.push(Op::WsEcho);
             }
+            Instruction::WsFanOut { groups } => {
+                let groups = at_least_1("groups", *groups)?;
+                self.within(None)?;
+                self.push(Op::WsFanOut { groups });
+            }
+            Instruction::WsPush { message, binary, every, groups } => {
+                self.ws_push(message, *binary, *every, *groups)?;
+            }
             Instruction::WsPing => self.push(Op::WsPing),
             Instruction::WsClose { code } => {
                 if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
@@ -585,6 +667,49 @@ impl<'a> Compiler<'a> {
                 }
                 self.within(None)?;
                 self.push(Op::WsClose { code: *code });
+            }
+            Instruction::GrpcCall { target, metadata, deadline } => {
+                self.grpc_call(target, metadata.as_ref(), *deadline)?;
+            }
+            Instruction::GrpcSend(message) => {
+                let message = self.given(message)?.0;
+                let piece = self.grpc_piece(&grpc::framed(message)?)?;
+                self.push(Op::GrpcSend { piece });
+            }
+            Instruction::GrpcEnd => self.push(Op::GrpcEnd),
+            Instruction::GrpcRecv(messages) => {
+                let messages = at_least_1("messages to receive", *messages)?;
+                self.push(Op::GrpcRecv { messages });
+            }
+            Instruction::GrpcStatus(expected) => {
+                self.in_call = false;
+                self.push(Op::GrpcStatus { expected: *expected });
+            }
+            Instruction::GrpcCancel => self.push(Op::GrpcCancel),
+            Instruction::GrpcAccept { methods } => {
+                self.in_call = true;
+                let accept = AcceptOf {
+                    methods: methods.iter().map(|method| method.as_bytes().into()).collect(),
+                    answer: self.grpc_piece(&grpc::answer())?,
+                    unimplemented: self
+                        .grpc_piece(&grpc::only_status(Status::UNIMPLEMENTED, ""))?,
+                    unsupported: self.grpc_piece(&grpc::unsupported())?,
+                };
+                let accept = index(&mut self.code.accepts, accept);
+                self.push(Op::GrpcAccept { accept });
+            }
+            Instruction::GrpcNext { label } => {
+                self.jumps.push((self.code.ops.len(), i, label));
+                self.push(Op::GrpcNext { to: 0 });
+            }
+            Instruction::GrpcFinish { status, text } => {
+                let finish = FinishOf {
+                    trailers: self.grpc_piece(&grpc::trailers(*status, text))?,
+                    alone: self.grpc_piece(&grpc::only_status(*status, text))?,
+                    status: *status,
+                };
+                let finish = index(&mut self.code.finishes, finish);
+                self.push(Op::GrpcFinish { finish });
             }
             Instruction::Extract { name, from } => {
                 let from = Source::new(from).map_err(|why| not_regex(from.text(), why))?;
@@ -619,10 +744,20 @@ impl<'a> Compiler<'a> {
             | I::Extract { .. }
             | I::Check(_)
             | I::UnlessRedirect { .. }
-            | I::Websocket { .. } => Some((Role::Client, "client")),
-            I::Accept | I::HttpServe { .. } | I::WsAccept | I::WsEcho => {
-                Some((Role::Server, "server"))
-            }
+            | I::Websocket { .. }
+            | I::GrpcCall { .. }
+            | I::GrpcEnd
+            | I::GrpcStatus(_)
+            | I::GrpcCancel => Some((Role::Client, "client")),
+            I::Accept
+            | I::HttpServe { .. }
+            | I::WsAccept
+            | I::WsEcho
+            | I::WsFanOut { .. }
+            | I::WsPush { .. }
+            | I::GrpcAccept { .. }
+            | I::GrpcNext { .. }
+            | I::GrpcFinish { .. } => Some((Role::Server, "server")),
             _ => None,
         };
         if i > 0 && matches!(instruction, I::Connect | I::Accept) {
@@ -640,7 +775,13 @@ impl<'a> Compiler<'a> {
         }
         let over_websocket = matches!(
             instruction,
-            I::WsSend { .. } | I::WsRecv { .. } | I::WsEcho | I::WsPing | I::WsClose { .. }
+            I::WsSend { .. }
+                | I::WsRecv { .. }
+                | I::WsEcho
+                | I::WsFanOut { .. }
+                | I::WsPush { .. }
+                | I::WsPing
+                | I::WsClose { .. }
         );
         if over_websocket
             && !self.code.ops.iter().any(|op| matches!(op, Op::WsOpen { .. } | Op::WsAccept))
@@ -648,15 +789,41 @@ impl<'a> Compiler<'a> {
             return Err(Mistake::NoWebsocket { found: instruction.word() });
         }
         let follows = |i: usize| program.instructions.get(i) == Some(&I::WsAccept);
-        if matches!(instruction, I::WsEcho)
+        if matches!(instruction, I::WsEcho | I::WsFanOut { .. })
             && (i + 1 < program.instructions.len() || !i.checked_sub(1).is_some_and(follows))
         {
-            return Err(Mistake::NotOnlyEcho);
+            return Err(Mistake::NotOnlyEcho { found: instruction.word() });
+        }
+        if matches!(instruction, I::WsPush { .. }) && i + 1 < program.instructions.len() {
+            return Err(Mistake::NotLastPush);
         }
         if matches!(instruction, I::Websocket { .. } | I::WsAccept)
             && self.code.ops.iter().any(|op| matches!(op, Op::WsOpen { .. } | Op::WsAccept))
         {
             return Err(Mistake::SecondHandshake { found: instruction.word() });
+        }
+        let in_call = matches!(
+            instruction,
+            I::GrpcSend(_)
+                | I::GrpcEnd
+                | I::GrpcRecv(_)
+                | I::GrpcStatus(_)
+                | I::GrpcCancel
+                | I::GrpcNext { .. }
+                | I::GrpcFinish { .. }
+        );
+        if in_call && !self.in_call {
+            let expected = match program.role {
+                Role::Client => "`grpc_call`",
+                Role::Server => "`grpc_accept` as the first instruction",
+            };
+            return Err(Mistake::NoCall { found: instruction.word(), expected });
+        }
+        if matches!(instruction, I::GrpcCall { .. }) && self.in_call {
+            return Err(Mistake::CallInCall);
+        }
+        if matches!(instruction, I::GrpcAccept { .. }) && !self.code.ops.is_empty() {
+            return Err(Mistake::NotFirst { found: instruction.word() });
         }
         // UDP has no close: the silence that ends this wait also ends the flow.
         let over_udp = program.transport == Transport::Udp;
@@ -673,7 +840,9 @@ impl<'a> Compiler<'a> {
             | I::Flush
             | I::Reset
             | I::Websocket { .. }
-            | I::WsAccept => (Transport::Tcp, "TCP", "close"),
+            | I::WsAccept
+            | I::GrpcCall { .. }
+            | I::GrpcAccept { .. } => (Transport::Tcp, "TCP", "close"),
             I::SendPacket(_) => (Transport::Udp, "UDP", "send"),
             I::RecvPackets { .. } | I::RecvPacketOctets { .. } => (Transport::Udp, "UDP", "recv"),
             _ => return Ok(()),
@@ -688,11 +857,8 @@ impl<'a> Compiler<'a> {
         self.code.ops.push(op);
     }
 
-    /// The message's number, its length if that is fixed, and its variable's register.
-    fn message(
-        &mut self,
-        message: &'a MessageRef,
-    ) -> Result<(u32, Option<u32>, Option<u8>), Mistake> {
+    /// A message that is to be sent, and its name if it has one.
+    fn given(&self, message: &'a MessageRef) -> Result<(&'a Message, Option<&'a str>), Mistake> {
         if self.closed {
             return Err(Mistake::SendAfterClose);
         }
@@ -711,6 +877,15 @@ impl<'a> Compiler<'a> {
         {
             return Err(MessageError::DataOfServer { name: name.into() }.into());
         }
+        Ok((message, name))
+    }
+
+    /// The message's number, its length if that is fixed, and its variable's register.
+    fn message(
+        &mut self,
+        message: &'a MessageRef,
+    ) -> Result<(u32, Option<u32>, Option<u8>), Mistake> {
+        let (message, name) = self.given(message)?;
         let register = message.variable()?.map(|name| self.variable(name)).transpose()?;
         if let Some(&at) = name.and_then(|name| self.named.get(name)) {
             return Ok((at, self.code.messages[at as usize].fixed_len(), register));
@@ -804,6 +979,38 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
+    fn grpc_call(
+        &mut self,
+        target: &Message,
+        metadata: Option<&Message>,
+        deadline: Option<Nanos>,
+    ) -> Result<(), Mistake> {
+        if self.closed {
+            return Err(Mistake::SendAfterClose);
+        }
+        if let Some(deadline) = deadline {
+            at_most_a_day("the deadline", deadline)?;
+            if deadline == Nanos::ZERO {
+                let (what, expected) = ("the deadline", "more than 0");
+                return Err(Mistake::OutOfRange { what, found: 0, expected });
+            }
+        }
+        let piece = self.grpc_piece(&grpc::request(target, metadata, deadline)?)?;
+        self.in_call = true;
+        self.push(Op::GrpcCall { piece, deadline: deadline.map_or(0, |time| time.0) });
+        Ok(())
+    }
+
+    /// The number of a part of a call.
+    fn grpc_piece(&mut self, message: &Message) -> Result<u32, Mistake> {
+        let register = message.variable()?.map(|name| self.variable(name)).transpose()?;
+        let salt = mix(self.salt, self.code.messages.len() as u64);
+        let ready = Ready::with_slots(message, salt, &self.slots)?;
+        let len = ready.fixed_len().unwrap_or(0);
+        let message = index(&mut self.code.messages, ready);
+        Ok(index(&mut self.code.pieces, PieceOf { message, from: 0, len, register }))
+    }
+
     /// Gives the counters of WebSocket their numbers.
     fn count_frames(&mut self) -> Result<(), Mistake> {
         for (number, name) in COUNTERS.iter().enumerate() {
@@ -829,8 +1036,39 @@ impl<'a> Compiler<'a> {
             fragment: at_least_1("the octets of a fragment", fragment.unwrap_or(u32::MAX))?,
             masked: self.program.role == Role::Client,
         };
-        let frame = index(&mut self.code.frames, FrameOf { message, framing, register });
+        let of = FrameOf { message, framing, register, push: None };
+        let frame = index(&mut self.code.frames, of);
         self.push(Op::WsSend { frame });
+        Ok(())
+    }
+
+    fn ws_push(
+        &mut self,
+        message: &'a MessageRef,
+        binary: bool,
+        every: Nanos,
+        groups: u32,
+    ) -> Result<(), Mistake> {
+        let (message, len, register) = self.message(message)?;
+        if let Some(found) = len.map(u64::from).filter(|len| *len > MAX_FRAMED) {
+            return Err(Mistake::LongMessage { found, most: MAX_FRAMED });
+        }
+        if register.is_some() {
+            let (what, expected) = ("the number of variables in a message for all", "0");
+            return Err(Mistake::OutOfRange { what, found: 1, expected });
+        }
+        at_most_a_day("the time between messages", every)?;
+        if every < MIN_PUSH {
+            let (what, expected) = ("the time between messages", "at least 1 ms");
+            return Err(Mistake::OutOfRange { what, found: every.0, expected });
+        }
+        let kind = if binary { Kind::Binary } else { Kind::Text };
+        let framing = Framing { kind, fragment: u32::MAX, masked: false };
+        let groups = at_least_1("groups", groups)?;
+        let push = Some(Push { every, groups });
+        let of = FrameOf { message, framing, register, push };
+        let frame = index(&mut self.code.frames, of);
+        self.push(Op::WsPush { frame });
         Ok(())
     }
 
@@ -952,8 +1190,13 @@ impl<'a> Compiler<'a> {
     fn begin_loop(&mut self, instruction: usize, times: &'a Times) -> Result<(), Mistake> {
         self.closed = false;
         let depth = self.loops.iter().filter(|open| open.register.is_some()).count();
-        let mut open =
-            Open { instruction, body: self.code.ops.len() as u32, register: None, exit: None };
+        let mut open = Open {
+            instruction,
+            in_call: self.in_call,
+            body: self.code.ops.len() as u32,
+            register: None,
+            exit: None,
+        };
         match times {
             Times::Count(count) => {
                 let register = self.register(depth);
@@ -979,6 +1222,9 @@ impl<'a> Compiler<'a> {
     fn end_loop(&mut self, i: usize) -> Result<(), Mistake> {
         self.closed = false;
         let open = self.loops.pop().ok_or(Mistake::EndWithoutLoop)?;
+        if self.in_call && !open.in_call {
+            return Err(Mistake::CallInCall);
+        }
         match open.register {
             Some(register) => {
                 self.push(Op::Again { register, to: open.body });
@@ -1105,6 +1351,18 @@ impl<'a> Compiler<'a> {
             let mistake = Mistake::NotOverWebsocket { found: program.instructions[at].word() };
             return Err(program.error(at + 1, mistake));
         }
+        let grpc = receives(|op| matches!(op, Op::GrpcCall { .. } | Op::GrpcAccept { .. }));
+        if let (true, Some(at)) = (grpc, first_of_streams(program)) {
+            let mistake = Mistake::NotOverGrpc { found: program.instructions[at].word() };
+            return Err(program.error(at + 1, mistake));
+        }
+        let finishes = matches!(program.instructions.last(), Some(Instruction::GrpcFinish { .. }));
+        if grpc && program.role == Role::Server && !finishes {
+            return Err(program.error(program.instructions.len(), Mistake::NoGrpcFinish));
+        }
+        if program.role == Role::Client && self.in_call {
+            return Err(program.error(program.instructions.len(), Mistake::NoGrpcStatus));
+        }
         let traits = Traits {
             role: program.role,
             transport: program.transport,
@@ -1114,8 +1372,9 @@ impl<'a> Compiler<'a> {
             answers,
             http,
             websocket,
+            grpc,
             requests,
-            counts: !http && !receives(|op| matches!(op, Op::RecvUntil { .. })),
+            counts: !http && !grpc && !receives(|op| matches!(op, Op::RecvUntil { .. })),
             packets,
             takes: !self.code.takes.is_empty(),
             idle: self.idle.and_then(|body| {
@@ -1282,6 +1541,9 @@ fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
             | Op::Within { .. } => [ahead, None],
             // A peer that has closed, or has acknowledged everything, ends these waits at once.
             Op::WsClose { .. } | Op::HttpServe { .. } | Op::Flush => [ahead, None],
+            // So does the end of a call. Without a message, the program of a server jumps at once.
+            Op::GrpcEnd | Op::GrpcCancel | Op::GrpcStatus { .. } => [ahead, None],
+            Op::GrpcNext { to } => [None, Some(to as usize)],
             Op::WaitPeerClose if transport == Transport::Tcp => [ahead, None],
             Op::Jump { to } => [Some(to as usize), None],
             Op::JumpIf { to, .. }
@@ -1462,6 +1724,7 @@ impl Op {
             | Self::JumpIf { to, .. }
             | Self::Again { to, .. }
             | Self::UnlessRedirect { to, .. }
+            | Self::GrpcNext { to }
             | Self::NextSlice { to, .. } => *to = target,
             _ => unreachable!("only jumps have targets"),
         }
@@ -1473,7 +1736,15 @@ impl Code {
     pub fn pieces_of(&self, program: u16) -> impl Iterator<Item = u32> {
         let own = self.ops.iter().zip(&self.owner).filter(move |(_, owner)| **owner == program);
         own.flat_map(|(op, _)| match *op {
-            Op::Send { piece, .. } => vec![piece],
+            Op::Send { piece, .. } | Op::GrpcCall { piece, .. } => vec![piece],
+            Op::GrpcAccept { accept } => {
+                let of = &self.accepts[accept as usize];
+                vec![of.answer, of.unimplemented, of.unsupported]
+            }
+            Op::GrpcFinish { finish } => {
+                let of = self.finishes[finish as usize];
+                vec![of.trailers, of.alone]
+            }
             Op::HttpServe { serve } => {
                 let Serve { keep, close, proceed, refuse, .. } = self.serves[serve as usize];
                 vec![keep.0, close.0, proceed, refuse]
@@ -1501,16 +1772,21 @@ impl Code {
         let (patterns, delays, serves) =
             (at(self.patterns.len()), at(self.delays.len()), at(self.serves.len()));
         let frames = at(self.frames.len());
+        let (accepts, finishes) = (at(self.accepts.len()), at(self.finishes.len()));
         let takes = self.takes.len() as u16;
         let (extracts, checks, redirects) =
             (at(self.extracts.len()), at(self.checks.len()), at(self.redirects.len()));
         self.ops.extend(other.ops.into_iter().map(|mut op| {
             match &mut op {
-                Op::Send { piece, .. } => *piece += pieces,
+                Op::Send { piece, .. } | Op::GrpcCall { piece, .. } | Op::GrpcSend { piece } => {
+                    *piece += pieces;
+                }
+                Op::GrpcAccept { accept } => *accept += accepts,
+                Op::GrpcFinish { finish } => *finish += finishes,
                 Op::SendSlice { first, .. } => *first += pieces,
                 Op::RecvUntil { pattern, .. } => *pattern += patterns,
                 Op::WsOpen { message } => *message += messages,
-                Op::WsSend { frame } => *frame += frames,
+                Op::WsSend { frame } | Op::WsPush { frame } => *frame += frames,
                 Op::Delay { delay } => *delay += delays,
                 Op::HttpServe { serve } => *serve += serves,
                 Op::Extract { extract } => *extract += extracts,
@@ -1523,6 +1799,7 @@ impl Code {
                 Op::Jump { to }
                 | Op::JumpIf { to, .. }
                 | Op::Again { to, .. }
+                | Op::GrpcNext { to }
                 | Op::NextSlice { to, .. } => *to += ops,
                 _ => {}
             }
@@ -1554,6 +1831,17 @@ impl Code {
         self.extracts.extend(other.extracts);
         self.checks.extend(other.checks);
         self.redirects.extend(other.redirects);
+        self.accepts.extend(other.accepts.into_iter().map(|of| AcceptOf {
+            methods: of.methods,
+            answer: of.answer + pieces,
+            unimplemented: of.unimplemented + pieces,
+            unsupported: of.unsupported + pieces,
+        }));
+        self.finishes.extend(other.finishes.into_iter().map(|of| FinishOf {
+            trailers: of.trailers + pieces,
+            alone: of.alone + pieces,
+            status: of.status,
+        }));
         self.serves.extend(other.serves.into_iter().map(|serve| Serve {
             status: serve.status,
             keep: (serve.keep.0 + pieces, serve.keep.1),

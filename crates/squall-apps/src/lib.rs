@@ -29,8 +29,10 @@ pub mod builtin;
 mod calls;
 mod code;
 mod data;
+pub mod grpc;
 mod http;
 mod http2;
+mod http3;
 mod import;
 mod layers;
 mod message;
@@ -38,6 +40,7 @@ mod model;
 mod observer;
 pub mod proxy;
 mod requests;
+mod streams;
 mod text;
 #[cfg(feature = "tls")]
 mod tls;
@@ -51,6 +54,7 @@ pub use builder::ProgramBuilder;
 pub use calls::{Call, Calls};
 pub use data::{Data, DataError, DataOrder};
 pub use http2::{Http2, Http2Counts};
+pub use http3::{Http3, Http3Counts};
 pub use import::{
     ConversationReport, Delays, End, Hole, Holes, Import, ImportError, ImportOptions, Imported,
     LeftOut, SideReport, import, import_where,

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use squall_units::Nanos;
 
-use crate::{Data, Message, MessageError};
+use crate::{
+    Data, Message, MessageError,
+    grpc::{Status, Statuses},
+};
 
 /// The instructions of one side of a flow.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,11 +130,47 @@ pub enum Instruction {
     /// Returns each message of WebSocket until the client closes (`ws_echo`). Directly follows
     /// [`Instruction::WsAccept`], and is the last instruction.
     WsEcho,
+    /// Sends each message of WebSocket to all connections of its group, until the client closes
+    /// (`ws_fan_out`, `ws_fan_out groups 10`). Directly follows [`Instruction::WsAccept`], and is
+    /// the last instruction.
+    WsFanOut { groups: u32 },
+    /// Sends message k at the time k of a clock that all connections share, until the client closes
+    /// (`ws_push "tick" every 100 ms`, `ws_push binary tick every 100 ms groups 10`). The
+    /// connections of a group get the same messages at the same times. The last instruction.
+    WsPush { message: MessageRef, binary: bool, every: Nanos, groups: u32 },
     /// Sends a ping over WebSocket (`ws_ping`). Pings of the peer are answered at any time.
     WsPing,
     /// Closes WebSocket with this code, and waits for the peer's close (`ws_close`, `ws_close
     /// 1001`).
     WsClose { code: u16 },
+    /// Begins a call of gRPC (`grpc_call "/squall.Test/Call"`, `grpc_call "/squall.Test/Call"
+    /// "X-Id: 1\r\n" deadline 1 s`). `metadata` are header fields; one with the name Host,
+    /// Content-Type or User-Agent replaces that of the call. A call that has not ended by its
+    /// `deadline` is canceled, with the status DEADLINE_EXCEEDED.
+    GrpcCall { target: Message, metadata: Option<Message>, deadline: Option<Nanos> },
+    /// Sends a message of a call (`grpc_send "hello"`, `grpc_send hello`), whose length is the same
+    /// in all flows. If the call is over, the program of a client continues at its next
+    /// [`Instruction::GrpcStatus`].
+    GrpcSend(MessageRef),
+    /// Ends the messages of a client (`grpc_end`).
+    GrpcEnd,
+    /// Waits for this number of messages, at least 1 (`grpc_recv 3`). If the call is over, the
+    /// program of a client continues at its next [`Instruction::GrpcStatus`].
+    GrpcRecv(u32),
+    /// Waits for the end of the call, and ends the flow unless the status is one of these
+    /// (`grpc_status OK`, `grpc_status OK NOT_FOUND`, `grpc_status any`).
+    GrpcStatus(Statuses),
+    /// Cancels the call, unless it is over (`grpc_cancel`).
+    GrpcCancel,
+    /// Waits for a call (`grpc_accept`, `grpc_accept /squall.Test/Call`). First instruction of
+    /// servers. Calls of other methods get UNIMPLEMENTED; without `methods`, all are accepted.
+    GrpcAccept { methods: Vec<String> },
+    /// Waits for the client's next message; jumps to a label if it has ended them (`grpc_next
+    /// done`).
+    GrpcNext { label: String },
+    /// Ends a server's call with a status and a text, and ends the program (`grpc_finish OK`,
+    /// `grpc_finish NOT_FOUND "no such name"`).
+    GrpcFinish { status: Status, text: String },
     /// Extracts a value from the last answer, for `${value:NAME}` in later messages (`extract token
     /// = json data.token`, `extract id = regex "id=(\d+)"`, `extract tag = header ETag`). An answer
     /// without it ends the flow.
@@ -349,10 +388,12 @@ pub enum Mistake {
     #[error("`count` before the instruction that begins WebSocket; move it after it")]
     CountBeforeWebsocket,
     #[error(
-        "`ws_echo` returns all messages until the client closes; expected `ws_accept` directly \
+        "`{found}` handles all messages until the client closes; expected `ws_accept` directly \
          before it and nothing after it; otherwise try `ws_recv 1` and `ws_send`"
     )]
-    NotOnlyEcho,
+    NotOnlyEcho { found: &'static str },
+    #[error("`ws_push` sends until the client closes, so it can only be the last instruction")]
+    NotLastPush,
     #[error(
         "`{found}` would run more than once, but a flow becomes WebSocket only once; expected it \
          once, outside of loops; try another flow for another handshake"
@@ -363,6 +404,31 @@ pub enum Mistake {
          other than Connection, Upgrade and Sec-WebSocket-...; try `Origin`"
     )]
     FieldOfHandshake { found: String },
+    #[error("`{found}` needs streams of HTTP/2; try http = \"2\" in its template")]
+    NeedsHttp2 { found: &'static str },
+    #[error(
+        "the field {found} belongs to the call, which sends it itself; expected metadata other than \
+         TE, grpc-timeout, Connection and fields of a length; try `deadline 1 s` for a time limit"
+    )]
+    FieldOfCall { found: String },
+    #[error(
+        "a message of gRPC needs the same length in all flows, because the length precedes it; \
+         expected no mark of address, port, data or decimal variable"
+    )]
+    GrpcLength,
+    #[error("`{found}` needs a call; expected {expected} before it")]
+    NoCall { found: &'static str, expected: &'static str },
+    #[error("a call begins before the last one has ended; expected `grpc_status` between them")]
+    CallInCall,
+    #[error(
+        "`{found}` cannot be used with gRPC, whose messages carry all octets; try `grpc_send` or \
+         `grpc_recv`"
+    )]
+    NotOverGrpc { found: &'static str },
+    #[error("the program ends without a status of its calls; expected `grpc_finish` at its end")]
+    NoGrpcFinish,
+    #[error("the program ends before its call; expected `grpc_status` after it")]
+    NoGrpcStatus,
     #[error("{found} values in a program; expected at most {most}")]
     TooManyValues { found: usize, most: usize },
     #[error(
@@ -375,6 +441,8 @@ pub enum Mistake {
     TooManyCounters { found: usize, most: usize },
     #[error("`{found}` cannot be used over HTTP/2: {why}")]
     NotOverHttp2 { found: &'static str, why: &'static str },
+    #[error("`{found}` cannot be used over HTTP/3: {why}")]
+    NotOverHttp3 { found: &'static str, why: &'static str },
     #[error("over HTTP/2, each message is a whole request or response, but this one is not: {why}")]
     NoHttpMessage { why: &'static str },
     #[error(transparent)]
@@ -451,14 +519,17 @@ impl Program {
         self.instructions.iter().any(|instruction| match instruction {
             Instruction::Send(message)
             | Instruction::SendPacket(message)
-            | Instruction::WsSend { message, .. } => {
+            | Instruction::GrpcSend(message)
+            | Instruction::WsSend { message, .. }
+            | Instruction::WsPush { message, .. } => {
                 let message = match message {
                     MessageRef::Given(message) => Some(message),
                     MessageRef::Named(name) => self.messages.get(name),
                 };
                 message.is_some_and(|message| message.column().is_some())
             }
-            Instruction::Websocket { target, fields } => {
+            Instruction::Websocket { target, fields }
+            | Instruction::GrpcCall { target, metadata: fields, .. } => {
                 target.column().or_else(|| fields.as_ref()?.column()).is_some()
             }
             _ => false,
@@ -522,8 +593,11 @@ impl Instruction {
         let (first, second) = match self {
             Self::Send(MessageRef::Given(message))
             | Self::SendPacket(MessageRef::Given(message))
-            | Self::WsSend { message: MessageRef::Given(message), .. } => (Some(message), None),
-            Self::Websocket { target, fields } => (Some(target), fields.as_mut()),
+            | Self::GrpcSend(MessageRef::Given(message))
+            | Self::WsSend { message: MessageRef::Given(message), .. }
+            | Self::WsPush { message: MessageRef::Given(message), .. } => (Some(message), None),
+            Self::Websocket { target, fields }
+            | Self::GrpcCall { target, metadata: fields, .. } => (Some(target), fields.as_mut()),
             _ => (None, None),
         };
         first.into_iter().chain(second)

@@ -5,7 +5,7 @@ use std::{io, path::Path};
 
 use squall_tcp::{Event, Piece};
 
-use crate::{Apps, FlowSocket, Observer, ProgramId, TlsSettings, TlsSettingsError};
+use crate::{Apps, FlowSocket, Message, Observer, ProgramId, TlsSettings, TlsSettingsError};
 
 /// A type without values.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +19,22 @@ impl Tls {
     }
 
     pub fn log_keys(&mut self, _: &KeyLog) {
+        match *self {}
+    }
+
+    pub fn enable_early_data(&mut self) {
+        match *self {}
+    }
+
+    /// # Errors
+    /// Never.
+    pub fn set_names(&mut self, _: &Message) -> Result<(), String> {
+        match *self {}
+    }
+
+    /// # Errors
+    /// Never.
+    pub fn check_http3(&self) -> Result<(), &'static str> {
         match *self {}
     }
 }

@@ -132,6 +132,14 @@ pub enum ProtocolError {
     /// The peer's octets are not WebSocket: a header that is not allowed, a text that is not UTF-8,
     /// or a message that is too long.
     BadWebsocket,
+    /// The peer has not taken messages of its group of WebSocket, 1 MiB of them.
+    LateMember,
+    /// A call of gRPC ended with a status that the program does not expect.
+    GrpcStatus,
+    /// The peer sent a compressed message of gRPC, which Squall does not read.
+    GrpcCompressed,
+    /// The peer's octets are not messages of gRPC.
+    BadGrpc,
     /// The peer sent no header of the PROXY protocol: other octets, or nothing more.
     ProxyMissing,
     /// The peer's header of the PROXY protocol has a field that the protocol does not allow.
@@ -144,11 +152,20 @@ pub enum ProtocolError {
     StreamReset,
     /// The peer broke a rule of HTTP/2.
     Http2,
+    /// The peer broke a rule of HTTP/3.
+    Http3,
+    /// The peer closed the QUIC connection with an error, or does not know it any more.
+    QuicClosed,
+    /// Nothing came from the peer of a QUIC connection for the idle timeout.
+    QuicTimeout,
+    /// The peer's packets are not QUIC, or break its rules.
+    QuicBroken,
     /// The peer refused the TLS session with an alert.
     TlsAlert,
     /// The peer's certificate was not accepted.
     TlsCertificate,
-    /// The sides have no common version, cipher suite or protocol.
+    /// The sides have no common version, cipher suite or protocol, or the peer chose one that the
+    /// hello of a browser offers, but this side does not speak.
     TlsIncompatible,
     /// The peer's octets are not TLS, or are damaged.
     TlsBroken,
@@ -159,7 +176,7 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    pub const COUNT: usize = 27;
+    pub const COUNT: usize = 35;
     pub const ALL: [Self; Self::COUNT] = [
         Self::UnexpectedData,
         Self::TooShort,
@@ -176,12 +193,20 @@ impl ProtocolError {
         Self::ClosedEarly,
         Self::NotBegun,
         Self::BadWebsocket,
+        Self::LateMember,
+        Self::GrpcStatus,
+        Self::GrpcCompressed,
+        Self::BadGrpc,
         Self::ProxyMissing,
         Self::ProxyMalformed,
         Self::ProxyLong,
         Self::ProxyChecksum,
         Self::StreamReset,
         Self::Http2,
+        Self::Http3,
+        Self::QuicClosed,
+        Self::QuicTimeout,
+        Self::QuicBroken,
         Self::TlsAlert,
         Self::TlsCertificate,
         Self::TlsIncompatible,
@@ -209,12 +234,20 @@ impl ProtocolError {
             Self::ClosedEarly => "closed_early",
             Self::NotBegun => "flow_not_begun",
             Self::BadWebsocket => "bad_websocket",
+            Self::LateMember => "late_member",
+            Self::GrpcStatus => "grpc_status",
+            Self::GrpcCompressed => "grpc_compressed",
+            Self::BadGrpc => "bad_grpc",
             Self::ProxyMissing => "proxy_missing",
             Self::ProxyMalformed => "proxy_malformed",
             Self::ProxyLong => "proxy_long",
             Self::ProxyChecksum => "proxy_checksum",
             Self::StreamReset => "stream_reset",
             Self::Http2 => "http2",
+            Self::Http3 => "http3",
+            Self::QuicClosed => "quic_closed",
+            Self::QuicTimeout => "quic_timeout",
+            Self::QuicBroken => "quic_broken",
             Self::TlsAlert => "tls_alert",
             Self::TlsCertificate => "tls_certificate",
             Self::TlsIncompatible => "tls_incompatible",
@@ -231,7 +264,7 @@ impl ProtocolError {
 }
 
 /// An observer that only counts, for tests and small tools.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts {
     pub established: u64,
     pub first_octets: u64,
@@ -254,6 +287,31 @@ pub struct Counts {
     /// Acknowledged octets of headers of the PROXY protocol.
     pub proxied: u64,
     pub gone: u64,
+}
+
+// Not derived, because arrays of more than 32 items have no default.
+impl Default for Counts {
+    fn default() -> Self {
+        Self {
+            established: 0,
+            first_octets: 0,
+            transactions: 0,
+            requested: 0,
+            redirected: 0,
+            sent: 0,
+            received: 0,
+            statuses: [0; 10],
+            finished: 0,
+            counted: vec![],
+            protocol_errors: [0; ProtocolError::COUNT],
+            secured: 0,
+            resumed: 0,
+            insecure: 0,
+            truncated: 0,
+            proxied: 0,
+            gone: 0,
+        }
+    }
 }
 
 impl Observer for Counts {

@@ -76,6 +76,7 @@ fn is_answer(op: &Op) -> Option<bool> {
         | Op::RecvPackets { answered, .. }
         | Op::RecvPacketOctets { answered, .. }
         | Op::HttpResponse { answered, .. } => Some(answered),
+        Op::GrpcStatus { .. } => Some(true),
         _ => None,
     }
 }
@@ -143,6 +144,7 @@ fn sums(ops: &[Op], (from, end): (usize, usize), loops: &[(usize, u64, Sums)]) -
             here[usize::from(asked)] = match ops[at] {
                 Op::Send { requests, .. } => plus(requests.into(), 0, then(at + 1, true)),
                 Op::SendSlice { .. } => then(at + 1, true),
+                Op::GrpcCall { .. } => plus(1, 0, then(at + 1, true)),
                 Op::Finish | Op::Reset => nothing(asked),
                 Op::Jump { to } | Op::UnlessRedirect { to, .. } => then(to as usize, asked),
                 Op::JumpIf { to, .. } => {

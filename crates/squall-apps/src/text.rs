@@ -67,8 +67,19 @@ instructions! {
     WsSend "ws_send" r#"ws_send "hello", ws_send binary hello, ws_send fragments 1000 hello"#,
     WsRecv "ws_recv" "ws_recv 1, ws_recv 1 within 2 s",
     WsEcho "ws_echo" "ws_echo",
+    WsFanOut "ws_fan_out" "ws_fan_out, ws_fan_out groups 10",
+    WsPush "ws_push" r#"ws_push "hello" every 100 ms, ws_push binary hello every 1 s groups 10"#,
     WsPing "ws_ping" "ws_ping",
     WsClose "ws_close" "ws_close, ws_close 1001",
+    GrpcCall "grpc_call" r#"grpc_call "/squall.Test/Call", grpc_call "/squall.Test/Call" "X-Id: 1\r\n" deadline 1 s"#,
+    GrpcSend "grpc_send" r#"grpc_send "hello", grpc_send hello"#,
+    GrpcEnd "grpc_end" "grpc_end",
+    GrpcRecv "grpc_recv" "grpc_recv 3",
+    GrpcStatus "grpc_status" "grpc_status OK, grpc_status OK NOT_FOUND, grpc_status any",
+    GrpcCancel "grpc_cancel" "grpc_cancel",
+    GrpcAccept "grpc_accept" "grpc_accept, grpc_accept /squall.Test/Call",
+    GrpcNext "grpc_next" "grpc_next done",
+    GrpcFinish "grpc_finish" r#"grpc_finish OK, grpc_finish NOT_FOUND "no such name""#,
     Extract "extract" r#"extract token = json data.token, extract id = regex "id=(\d+)", extract tag = header ETag"#,
     Check "check" r#"check status 200, check length 512, check sha256 HEX, check regex "welcome", check no_redirect"#,
     UnlessRedirect "unless_redirect" "unless_redirect done, unless_redirect done www.test",
@@ -125,12 +136,30 @@ impl FromStr for Instruction {
                 Ok(Self::WsRecv { messages: line.number(messages)?, within })
             }
             "ws_echo" => line.alone(rest, Self::WsEcho),
+            "ws_fan_out" if rest.is_empty() => Ok(Self::WsFanOut { groups: 1 }),
+            "ws_fan_out" => {
+                let groups = rest.strip_prefix("groups ").ok_or_else(|| line.wrong("`groups`"))?;
+                Ok(Self::WsFanOut { groups: line.number(groups.trim())? })
+            }
+            "ws_push" => line.ws_push(rest),
             "ws_ping" => line.alone(rest, Self::WsPing),
             "ws_close" if rest.is_empty() => Ok(Self::WsClose { code: NORMAL_CLOSE }),
             "ws_close" => {
                 let code = rest.parse().map_err(|_| line.wrong("a code"))?;
                 Ok(Self::WsClose { code })
             }
+            "grpc_call" => line.grpc_call(rest),
+            "grpc_send" => Ok(Self::GrpcSend(line.message(rest)?)),
+            "grpc_end" => line.alone(rest, Self::GrpcEnd),
+            "grpc_recv" => Ok(Self::GrpcRecv(line.number(rest)?)),
+            "grpc_status" => {
+                let all = rest.parse().map_err(|()| line.wrong("names of statuses, or `any`"))?;
+                Ok(Self::GrpcStatus(all))
+            }
+            "grpc_cancel" => line.alone(rest, Self::GrpcCancel),
+            "grpc_accept" => line.grpc_accept(rest),
+            "grpc_next" => Ok(Self::GrpcNext { label: line.name(rest)? }),
+            "grpc_finish" => line.grpc_finish(rest),
             "extract" => line.extract(rest),
             "check" => line.check(rest),
             "unless_redirect" => line.unless_redirect(rest),
@@ -281,6 +310,54 @@ impl<'a> Line<'a> {
             (fragment, rest) = (Some(self.number(octets)?), after.trim());
         }
         Ok(Instruction::WsSend { message: self.message(rest)?, binary, fragment })
+    }
+
+    fn ws_push(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        let wrong = || self.wrong("a message, `every` and a time");
+        let (message, every) = rest.rsplit_once(" every ").ok_or_else(wrong)?;
+        let (every, groups) = match every.split_once(" groups ") {
+            Some((every, groups)) => (every, self.number(groups.trim())?),
+            None => (every, 1),
+        };
+        let (binary, message) = match message.strip_prefix("binary ") {
+            Some(message) => (true, message.trim()),
+            None => (false, message.trim()),
+        };
+        let message = self.message(message)?;
+        Ok(Instruction::WsPush { message, binary, every: self.time(every)?, groups })
+    }
+
+    fn grpc_call(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        let wrong =
+            || self.wrong("a path in quotes, metadata in quotes, and `deadline` and a time");
+        let end = rest.rfind('"').ok_or_else(wrong)?;
+        let both = self.quoted(&rest[..=end]).ok_or_else(wrong)?;
+        let (target, metadata) = match both.split_once("\" \"") {
+            Some((target, metadata)) => (target, Some(metadata.parse()?)),
+            None => (both, None),
+        };
+        let deadline = match rest[end + 1..].trim() {
+            "" => None,
+            rest => Some(self.time(rest.strip_prefix("deadline ").ok_or_else(wrong)?)?),
+        };
+        Ok(Instruction::GrpcCall { target: target.parse()?, metadata, deadline })
+    }
+
+    fn grpc_accept(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        let methods: Vec<String> = rest.split_whitespace().map(Into::into).collect();
+        match methods.iter().all(|method| method.starts_with('/')) {
+            true => Ok(Instruction::GrpcAccept { methods }),
+            false => Err(self.wrong("paths of methods: /package.Service/Method")),
+        }
+    }
+
+    fn grpc_finish(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        let (status, text) = rest.split_once(char::is_whitespace).unwrap_or((rest, "\"\""));
+        let status = status.parse().map_err(|()| self.wrong("the name of a status"))?;
+        let text = self.quoted(text.trim()).ok_or_else(|| self.wrong("a text in quotes"))?;
+        let text = String::from_utf8(unescape(text)?);
+        let text = text.map_err(|_| self.wrong("a text in UTF-8"))?;
+        Ok(Instruction::GrpcFinish { status, text })
     }
 
     fn extract(self, rest: &'a str) -> Result<Instruction, Mistake> {
@@ -512,12 +589,15 @@ impl fmt::Display for Instruction {
             | Self::Accept
             | Self::WsAccept
             | Self::WsEcho
+            | Self::WsFanOut { groups: 1 }
             | Self::WsPing
             | Self::WsClose { code: NORMAL_CLOSE }
             | Self::End
             | Self::Close
             | Self::Reset
             | Self::Flush
+            | Self::GrpcEnd
+            | Self::GrpcCancel
             | Self::WaitPeerClose => Ok(()),
             Self::Send(message) | Self::SendPacket(message) => write!(f, " {message}"),
             Self::Recv { octets, within } | Self::RecvPacketOctets { octets, within } => {
@@ -595,8 +675,40 @@ impl fmt::Display for Instruction {
                 }
                 write!(f, " {message}")
             }
+            Self::WsFanOut { groups } => write!(f, " groups {groups}"),
+            Self::WsPush { message, binary, every, groups } => {
+                let binary = if *binary { " binary" } else { "" };
+                write!(f, "{binary} {message} every {every}")?;
+                if *groups == 1 { Ok(()) } else { write!(f, " groups {groups}") }
+            }
             Self::WsRecv { messages, within } => write!(f, " {messages}{}", Within(*within)),
             Self::WsClose { code } => write!(f, " {code}"),
+            Self::GrpcCall { target, metadata, deadline } => {
+                write!(f, " \"{target}\"")?;
+                if let Some(metadata) = metadata {
+                    write!(f, " \"{metadata}\"")?;
+                }
+                match deadline {
+                    Some(deadline) => write!(f, " deadline {deadline}"),
+                    None => Ok(()),
+                }
+            }
+            Self::GrpcSend(message) => write!(f, " {message}"),
+            Self::GrpcRecv(messages) => write!(f, " {messages}"),
+            Self::GrpcStatus(all) => write!(f, " {all}"),
+            Self::GrpcAccept { methods } => {
+                methods.iter().try_for_each(|method| write!(f, " {method}"))
+            }
+            Self::GrpcNext { label } => write!(f, " {label}"),
+            Self::GrpcFinish { status, text } => {
+                write!(f, " {status}")?;
+                if text.is_empty() {
+                    return Ok(());
+                }
+                f.write_str(" \"")?;
+                write_escaped(f, text.as_bytes(), b"")?;
+                f.write_str("\"")
+            }
             Self::Extract { name, from } => match from {
                 Origin::Json(path) => write!(f, " {name} = json {path}"),
                 Origin::Header(field) => write!(f, " {name} = header {field}"),

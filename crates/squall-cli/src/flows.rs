@@ -38,10 +38,16 @@ Examples:
                   ca=ca.pem --tls-option client_certificate=me.pem --tls-option client_key=me.key
   squall flows http --url https://10.0.0.2/ --http2 --requests 100 --streams 10 --port eth1 \
     --clients 10.0.1.1 --users 20
+  squall flows http --url https://10.0.0.2/ --http3 --requests 100 --streams 10 --port eth1 \
+                  --clients 10.0.1.1 --users 20
+  squall flows http --url https://www.example.net/ --hello chrome-131 --http2 --port eth1 \
+    --clients 10.0.1.1 --cps 100
   squall flows http --url http://10.0.0.2/ --proxy-protocol v2 --proxy-option \
                   sources=203.0.113.0/24 --port eth1 --clients 10.0.1.1 --cps 100
   squall flows app http --port eth1 --wrap 'vlan 7' --port2 eth2 --wrap2 'vlan 8' --clients \
                   16.0.0.0/24 --servers 48.0.0.1 --cps 1k
+  squall flows app grpc -o messages=20 -o lockstep=true --port eth1 --clients 10.0.1.1 \
+                  --servers 10.0.0.2 --users 20
   squall flows app dns --port eth1 --port2 eth2 --clients 16.0.0.0/24 --servers 48.0.0.1 --cps 1k \
                   --flows 10k
   squall flows app http --port loop:x --port2 loop:x --clients 16.0.0.0/16 --servers 48.0.0.1 \
@@ -66,7 +72,7 @@ enum What {
     Http(Http),
     Serve(Serve),
     App(App),
-    /// List the built-in applications and their options
+    /// List the built-in applications and their options, and the browsers of --hello
     Apps,
 }
 
@@ -205,8 +211,9 @@ struct Clients {
     /// Choose the address and port of the next flow in this order: sequential, random, hash
     #[arg(long, value_name = "ORDER", help_heading = "Load")]
     order: Option<String>,
-    /// Use N streams at a time in each connection of HTTP/2, and divide its requests among them
-    #[arg(long, value_name = "N", requires = "http2", help_heading = "Load")]
+    /// Use N streams at a time in each connection of HTTP/2 or HTTP/3, and divide its requests among
+    /// them
+    #[arg(long, value_name = "N", requires = "over", help_heading = "Load")]
     streams: Option<u16>,
     /// Start N flows per second, even if earlier ones are still open: 10k, 0.5
     #[arg(
@@ -267,10 +274,11 @@ struct Any {
     /// Set an option of the application, as in the list of `squall flows apps`; repeatable
     #[arg(short, long, value_name = "NAME=VALUE")]
     option: Vec<String>,
-    /// Set an option of TCP: mss=1400, time_wait=1s, sack=false; repeatable
+    /// Set an option of TCP: mss=1400, congestion=bbr (or cubic, reno), time_wait=1s, sack=false;
+    /// repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     tcp: Vec<String>,
-    /// Make room for N flows per worker and port, of up to 200 octets each: 500k, 10M [default: as
+    /// Make room for N flows per worker and port, of up to 160 octets each: 500k, 10M [default: as
     /// many as fit half of the memory, 2M at least]
     #[arg(long, value_name = "N")]
     max_flows: Option<String>,
@@ -279,9 +287,14 @@ struct Any {
     tls: bool,
     /// Set an option of TLS: server_name=www.example.net, alpn=http/1.1, ca=FILE, certificate=FILE,
     /// key=FILE, client_certificate=FILE, client_key=FILE, client_ca=FILE, resumption=true,
-    /// versions=1.2,1.3, ciphers=NAME,..., groups=NAME,...; repeatable
+    /// fresh_key_shares=true, certificate_per_name=true, versions=1.2,1.3, ciphers=NAME,...,
+    /// groups=NAME,..., hello=BROWSER (as --hello); repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     tls_option: Vec<String>,
+    /// Use TLS, and send the ClientHello of a browser, as in the list of `squall flows apps`, of a
+    /// JA3 string or JA4_ro, or of a capture: chrome-131, visit.pcapng:3 (the third in the file)
+    #[arg(long, value_name = "BROWSER")]
+    hello: Option<String>,
     /// Begin each flow with a header of the PROXY protocol, v1 or v2: clients send it, servers
     /// require one of either version
     #[arg(long, value_name = "VERSION")]
@@ -293,8 +306,14 @@ struct Any {
     proxy_option: Vec<String>,
     /// Use HTTP/2 in place of HTTP/1.1, at each end that Squall runs: agreed on by ALPN with TLS,
     /// and otherwise known to both ends (h2c)
-    #[arg(long)]
+    #[arg(long, group = "over")]
     http2: bool,
+    /// With TLS, use HTTP/1.1 where the other end does not choose HTTP/2
+    #[arg(long, requires = "http2")]
+    http2_fallback: bool,
+    /// Use HTTP/3 over QUIC and UDP, at each end that Squall runs, always with TLS
+    #[arg(long, group = "over")]
+    http3: bool,
     /// Send all packets to this router; once for each of IPv4 and IPv6
     #[arg(long, value_name = "IP", help_heading = "Network")]
     gateway: Vec<String>,
@@ -331,6 +350,7 @@ pub fn flows(args: &Args) -> Result<ExitCode, Error> {
         }
         What::Apps => {
             output::print(&squall_plan::flows::applications());
+            output::print(&squall_plan::flows::browsers());
             return Ok(ExitCode::SUCCESS);
         }
     };
@@ -480,10 +500,14 @@ impl Common {
                 "clients present it, and Squall runs no clients here; try certificate",
             ),
             ("client_key", "clients use it, and Squall runs no clients here; try key"),
+            ("hello", "clients send it, and Squall runs no clients here"),
         ] {
             if self.has("tls_option", name) {
                 return Err(no_effect(&format!("--tls-option {name}"), why));
             }
+        }
+        if self.all.arguments.iter().any(|one| one.key == "hello") {
+            return Err(no_effect("--hello", "clients send it, and Squall runs no clients here"));
         }
         if self.has("tls_option", "server_name") && self.has("tls_option", "certificate") {
             return Err(no_effect("--tls-option server_name", "the certificate contains the name"));

@@ -90,6 +90,7 @@ fn load(arrival: Arrival, life: &str, answer: u64) -> Load {
         tls: None,
         proxy: None,
         http: None,
+        http3: None,
         client_tunables: tunables.clone(),
         server_tunables: tunables,
         arrival,

@@ -4,7 +4,10 @@
 //! into the port's slots. Receiving comes first, because open flows must end before more begin: an
 //! excessive load then delays arrivals (counted as late), but does not reduce throughput.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::Instant,
+};
 
 use squall_flows::{
     FlowHint, FrameOutput, FrameOwner, Load, LoadError, OpenFlow, ReceiveOffloads, Role, Side,
@@ -37,7 +40,12 @@ pub struct FlowStats {
 /// The first port whose side is invalid, and why.
 pub(crate) fn check(flows: &PlanFlows) -> Result<(), (usize, LoadError)> {
     for side in &flows.sides {
-        let settings = SideSettings { role: side.role, flows: 1, ..SideSettings::default() };
+        let settings = SideSettings {
+            role: side.role,
+            origin: Some(Instant::now()),
+            flows: 1,
+            ..SideSettings::default()
+        };
         Side::new(&flows.load, &side.network, settings).map_err(|error| (side.port, error))?;
     }
     Ok(())
@@ -242,6 +250,7 @@ impl Player {
             worker,
             part,
             start,
+            origin: Some(Instant::now()),
             flows: of.flows,
             clients: of.clients,
             servers: of.servers,

@@ -1,9 +1,9 @@
 //! The applications, with a recorder for the outcomes of their flows.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, time::Instant};
 
 use squall_apps::{
-    Apps, Http2, Observer, Program, ProgramError, ProgramId, ProtocolError, State, Tls,
+    Apps, Http2, Http3, Observer, Program, ProgramError, ProgramId, ProtocolError, State, Tls,
 };
 use squall_tcp::{Application, ClassId, Event, FlowId, Piece, Reason, Socket, Tuple};
 use squall_units::Nanos;
@@ -164,6 +164,13 @@ impl AppRecorder {
         self.apps.observer_mut().programs[usize::from(program.0)].requests = requests;
     }
 
+    /// Runs this program over streams of HTTP/3.
+    pub fn over_http3(&mut self, program: ProgramId, http: &Http3, tls: &Tls, origin: Instant) {
+        self.apps.over_http3(program, http, tls, origin);
+        let requests = self.apps.requests(program);
+        self.apps.observer_mut().programs[usize::from(program.0)].requests = requests;
+    }
+
     /// Records the start of a flow of this side.
     #[inline]
     pub fn began(&mut self, id: FlowId, program: ProgramId, begun: Begun) {
@@ -269,6 +276,10 @@ impl Application for AppRecorder {
     fn listens(&self, flow: &Tuple) -> bool {
         self.serving.as_ref().is_some_and(|serving| serving.listens(flow))
             || self.apps.on_listens(&self.listened(flow))
+    }
+
+    fn begins(&self, flow: &Tuple, datagram: &[u8]) -> bool {
+        self.apps.on_begins(&self.listened(flow), datagram)
     }
 
     /// Whether a datagram without a flow belongs to a flow that a client here has ended. A server

@@ -39,8 +39,8 @@ pub use side::{
     FLOW_OCTETS, FrameOutput, OpenFlow, Part, ReceiveOffloads, Role, Side, SideSettings,
     default_flows,
 };
-pub use squall_apps::Http2Counts;
-pub use squall_tcp::{FlowHint, FlowInfo, State as FlowState};
+pub use squall_apps::{Http2Counts, Http3Counts};
+pub use squall_tcp::{FlowHint, FlowInfo, FlowKind, State as FlowState};
 pub use statistics::{
     Exhausted, FailedConversation, Failure, Failures, FlowStatistics, LinkStatistics, NotBegun,
     Requests, Served, Statistics, TemplateStatistics, TlsStatistics,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use squall_apps::{Http2, Program, Tls, Transport, proxy::ProxyProtocol};
+use squall_apps::{Http2, Http3, Program, Tls, Transport, proxy::ProxyProtocol};
 use squall_program::{Gap, GapLaw, Pattern, Shape, Timeline};
-use squall_tcp::Tunables;
+use squall_tcp::{FlowKind, Tunables};
 use squall_units::{Nanos, Picos};
 
 use crate::{
@@ -58,6 +58,8 @@ pub struct Template {
     pub proxy: Option<Arc<ProxyProtocol>>,
     /// HTTP/2 at both ends, inside of TLS if that is set.
     pub http: Option<Http2>,
+    /// HTTP/3 at both ends, in place of TCP and HTTP/2; requires `tls`.
+    pub http3: Option<Http3>,
     /// Behavior of the flows at each end (MSS, timeouts, TOS).
     pub client_tunables: Tunables,
     pub server_tunables: Tunables,
@@ -79,6 +81,38 @@ pub struct Template {
     pub gone: bool,
     /// It has joined a running load, so its start does not count from the load's.
     pub joined: bool,
+}
+
+impl Template {
+    /// The kind of its flows.
+    pub fn kind(&self) -> FlowKind {
+        match (self.client.transport, self.http3) {
+            (Transport::Tcp, None) => FlowKind::Tcp,
+            (Transport::Udp, _) | (_, Some(_)) => FlowKind::Udp,
+        }
+    }
+
+    /// # Errors
+    /// Why its flows cannot be connections of HTTP/3.
+    fn check_http3(&self, http3: &Http3) -> Result<(), String> {
+        let tls = self.tls.as_ref().ok_or("HTTP/3 needs TLS\n  try tls = true")?;
+        tls.check_http3()?;
+        if self.http.is_some() || self.proxy.is_some() {
+            let text = "HTTP/3 excludes HTTP/2 and the PROXY protocol, which are over TCP";
+            return Err(text.into());
+        }
+        let streams = u32::from(http3.streams);
+        let small = http3.window <= i32::MAX.cast_unsigned() && http3.qpack_table <= 4_096;
+        if !(1..=100).contains(&streams) || !small {
+            let text = "HTTP/3: expected 1 to 100 streams, a window below 2^31, and a table of at \
+                        most 4,096 octets";
+            return Err(text.into());
+        }
+        for program in [&self.client, &self.server] {
+            program.check_over_http3().map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
 }
 
 /// The highest number of pairs of ports, because [`crate::Part`] has a bit for each.
@@ -377,6 +411,10 @@ impl Load {
                         text: error.to_string(),
                     })?;
                 }
+            }
+            if let Some(http3) = &t.http3 {
+                t.check_http3(http3)
+                    .map_err(|text| LoadError::Template { template: t.name.clone(), text })?;
             }
             if t.pair >= MAX_PAIRS {
                 let text = format!("pair {} of ports: expected less than {MAX_PAIRS}", t.pair);

@@ -46,7 +46,7 @@ impl Sharing {
             (serves(a) && serves(b))
                 && a.pair == b.pair
                 && a.port == b.port
-                && a.server.transport == b.server.transport
+                && a.kind() == b.kind()
                 && overlap(&load.servers[a.servers].ranges, &load.servers[b.servers].ranges)
         };
         let alike = |a: &Template, b: &Template| {
@@ -116,8 +116,8 @@ impl Sharing {
 /// Whether clients cannot observe which of two templates serves them. Names are ignored.
 fn same_server(a: &Template, b: &Template) -> bool {
     let program = Program { name: a.server.name.clone(), ..b.server.clone() };
-    (&a.server, &a.tls, &a.http, &a.server_tunables, a.proxy.is_some())
-        == (&program, &b.tls, &b.http, &b.server_tunables, b.proxy.is_some())
+    (&a.server, &a.tls, &a.http, &a.http3, &a.server_tunables, a.proxy.is_some())
+        == (&program, &b.tls, &b.http, &b.http3, &b.server_tunables, b.proxy.is_some())
 }
 
 fn overlap(a: &[AddrRange], b: &[AddrRange]) -> bool {

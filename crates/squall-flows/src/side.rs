@@ -5,6 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ops::{Range, RangeInclusive},
     sync::Arc,
+    time::Instant,
 };
 
 use squall_apps::{
@@ -84,6 +85,8 @@ pub struct SideSettings {
     pub part: Division,
     /// Start of the load.
     pub start: Nanos,
+    /// The clock's time at 0 of the run's time, which QUIC needs; `None`: no flows are over HTTP/3.
+    pub origin: Option<Instant>,
     /// Maximum number of flows, including those in TIME-WAIT; at most 2^30.
     pub flows: u32,
     /// The longest packet that may leave unsegmented (GSO); 0: no GSO.
@@ -133,10 +136,10 @@ impl Part {
     }
 }
 
-/// Memory of an open flow at one end in octets, if nothing is lost: a record of 128, 8 to 24 in the
-/// table (most while it grows), 8 for a client's times, 32 for IPv6 addresses. A flow in TIME-WAIT
-/// takes less than half of that.
-pub const FLOW_OCTETS: u64 = 200;
+/// Memory of an open flow at one end in octets, if nothing is lost: a record of 96, 4 to 16 for its
+/// timers, 16 while it has data to send, 8 to 24 in the table (most while it grows), 8 for a
+/// client's times. A flow in TIME-WAIT takes 40 to 56, and 36 more for IPv6.
+pub const FLOW_OCTETS: u64 = 160;
 
 /// The default of [`SideSettings::flows`] on a machine with `memory` octets: as many as fit half of
 /// it, but at least 2^21 and at most 2^28. Records and tables grow with the load, so unused room
@@ -159,6 +162,7 @@ impl Default for SideSettings {
             worker: (0, 1),
             part: Division::WHOLE,
             start: Nanos::ZERO,
+            origin: None,
             flows: default_flows(0),
             gso_max_size: 0,
             verify: true,
@@ -167,6 +171,11 @@ impl Default for SideSettings {
         }
     }
 }
+
+/// A flow over QUIC ends by itself this much later than its connection would, at most after the
+/// longest time that [`Tunables::check`] allows.
+const AFTER_QUIC: Nanos = Nanos(1_000_000_000);
+const MAX_IDLE: Nanos = Nanos(3_600_000_000_000);
 
 /// The flows of one side on one worker.
 pub struct Side {
@@ -556,7 +565,7 @@ impl Side {
                 begins: template.ends.has_clients() && self.settings.clients.has(load, number),
                 hosts,
                 of_hosts: hosts.contains(&true),
-                kind: kind_of(&template.client),
+                kind: template.kind(),
                 class,
                 program,
                 next: 0,
@@ -569,7 +578,7 @@ impl Side {
             // Stored for UDP only, where a server may send after its client has ended
             // (`AppRecorder::ended`).
             let begins = known.templates[number].begins;
-            if begins && template.client.transport == Transport::Udp {
+            if begins && template.kind() == FlowKind::Udp {
                 let [client_hosts, server_hosts] = hosts;
                 let servers = &servers[template.servers];
                 let clients = (!client_hosts).then(|| pool.clone());
@@ -593,11 +602,22 @@ impl Side {
         // RFC 6691: an MSS excludes the fixed headers of IPv4 and TCP (40 octets), but not options.
         // The stack subtracts the longer header of IPv6.
         let most = self.link.mtu().saturating_sub(40);
-        let tunables = Tunables { mss: tunables.mss.min(most), ..tunables.clone() };
+        let mut tunables = Tunables { mss: tunables.mss.min(most), ..tunables.clone() };
+        // IPv6 takes 20 octets of the MSS, and first packets have 1,200 (RFC 9000 section 14).
+        if template.http3.is_some() && tunables.mss < 1_208 {
+            let text = "HTTP/3 has packets of 1,200 octets: expected an MTU of at least 1,248, and \
+                        an mss of at least 1,208\n  try leaving out tcp.mss";
+            return Err(wrong(text.into()));
+        }
+        if template.http3.is_some() && tunables.udp_idle > Nanos::ZERO {
+            // QUIC ends its connections by itself; this is for flows without one.
+            tunables.udp_idle = (tunables.udp_idle + AFTER_QUIC).min(MAX_IDLE);
+        }
         let class = self.stack.add_class(tunables).map_err(|error| wrong(error.to_string()))?;
         let app = self.stack.app_mut();
         let program = app.add(number, client, program).map_err(|error| wrong(error.to_string()))?;
-        if let Some(tls) = &template.tls {
+        let tls = template.tls.as_ref();
+        if let Some(tls) = tls.filter(|_| template.http3.is_none()) {
             app.secure(program, tls);
         }
         if let Some(proxy) = &template.proxy {
@@ -605,6 +625,12 @@ impl Side {
         }
         if let Some(http) = &template.http {
             app.over_http2(program, http);
+        }
+        if let Some((http, tls)) = template.http3.zip(tls) {
+            let origin = self.settings.origin.ok_or_else(|| {
+                wrong("HTTP/3 needs a time of the clock (SideSettings::origin)".into())
+            })?;
+            app.over_http3(program, &http, tls, origin);
         }
         Ok((class, program))
     }
@@ -1614,6 +1640,10 @@ impl Side {
                 all.sent_octets = all.tls.as_ref().map_or(plain, |tls| tls.sent_octets);
                 all.tcp = tcp.clone();
                 all.http2 = self.stack.app().apps.http2_counts(*program).map(Box::new);
+                all.http3 = self.stack.app().apps.http3_counts(*program).map(Box::new);
+                if let Some(http3) = &all.http3 {
+                    all.sent_octets = http3.sent_octets;
+                }
                 all
             }
             None => FlowStatistics::default(),
@@ -1769,13 +1799,6 @@ fn any_address(pool: &PoolOf) -> RangeInclusive<IpAddr> {
 fn end_of(load: &Load, start: Nanos) -> Option<Nanos> {
     // At most half, because the drain time is added to it without a check for overflow.
     load.limits.duration.map(|duration| Nanos(start.0.saturating_add(duration.0).min(u64::MAX / 2)))
-}
-
-fn kind_of(program: &Program) -> FlowKind {
-    match program.transport {
-        Transport::Tcp => FlowKind::Tcp,
-        Transport::Udp => FlowKind::Udp,
-    }
 }
 
 impl PendingTuples {

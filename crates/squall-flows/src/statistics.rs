@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use squall_apps::Http2Counts;
+use squall_apps::{Http2Counts, Http3Counts};
 use squall_program::pace::Pacing;
 use squall_stats::Histogram;
 use squall_tcp::{Counters, Reason, UnmatchedCounters};
@@ -149,6 +149,8 @@ pub struct FlowStatistics {
     pub tls: Option<Box<TlsStatistics>>,
     /// HTTP/2 figures, only for templates that use HTTP/2.
     pub http2: Option<Box<Http2Counts>>,
+    /// HTTP/3 figures, only for templates that use HTTP/3.
+    pub http3: Option<Box<Http3Counts>>,
 }
 
 /// Requests of flows, over TCP or UDP.
@@ -423,6 +425,9 @@ impl FlowStatistics {
         if let Some(added) = &other.http2 {
             self.http2.get_or_insert_default().merge(added);
         }
+        if let Some(added) = &other.http3 {
+            self.http3.get_or_insert_default().merge(added);
+        }
     }
 
     /// The counters under their TRex names (ASTF), for users of TRex; a counter that TRex lacks has
@@ -477,6 +482,7 @@ impl FlowStatistics {
             tcp: self.tcp.clone(),
             tls: self.tls.as_ref().map(|tls| Box::new(tls.light())),
             http2: self.http2.clone(),
+            http3: self.http3.clone(),
             ..*self
         }
     }

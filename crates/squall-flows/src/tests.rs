@@ -20,6 +20,7 @@ pub(crate) fn template(name: &str, arrival: Arrival) -> Template {
         tls: None,
         proxy: None,
         http: None,
+        http3: None,
         client_tunables: Tunables::default(),
         server_tunables: Tunables::default(),
         ends: Ends::Both,

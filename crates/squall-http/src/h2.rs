@@ -15,14 +15,16 @@ mod events;
 mod frame;
 mod settings;
 mod stream;
-mod validate;
+pub(crate) mod validate;
 
 #[cfg(test)]
 mod tests;
 
 pub use connection::{Blocked, Connection, Role, Scratch};
 pub use events::{Cause, Code, Counters, Error, Events, FieldIter, Fields, Head, HeadKind, Why};
-pub use settings::{Limits, PeerSettings, Settings, SettingsError, setting};
+pub use settings::{
+    DEFAULT_WINDOW, Limits, MAX_WINDOW, PeerSettings, Settings, SettingsError, setting,
+};
 
 /// The first octets of a client (RFC 9113 section 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -6,14 +6,16 @@
 //! anything.
 
 mod decoder;
+pub(crate) mod dynamic;
 mod encoder;
-mod huffman;
+pub(crate) mod huffman;
 mod integer;
 mod table;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use decoder::Text;
 pub use decoder::{Decoder, HpackError};
 pub use encoder::{Encoder, Field, Fixed};
 

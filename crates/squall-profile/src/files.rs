@@ -160,4 +160,17 @@ fn files_of_tls<'a>(tls: &'a Tls, add: &mut impl FnMut(&'static str, &'a str)) {
     for (what, located) in named {
         located.iter().for_each(|located| add(what, &located.text));
     }
+    let capture = tls.hello.as_ref().and_then(|hello| hello_capture(&hello.text));
+    capture.iter().for_each(|(path, _)| add("hello of tls", path));
+}
+
+/// The path of a capture, and the number of a ClientHello in it (from 1), if `hello` of TLS names
+/// one: `visit.pcapng`, `visit.pcap.gz:3`.
+pub fn hello_capture(hello: &str) -> Option<(&str, u64)> {
+    let numbered = hello.rsplit_once(':').and_then(|(path, n)| Some((path, n.parse().ok()?)));
+    let (path, number) = numbered.unwrap_or((hello, 1));
+    let lower = path.to_ascii_lowercase();
+    let packed = [".gz", ".zst", ".lz4", ".xz", ".bz2"];
+    let plain = packed.iter().find_map(|end| lower.strip_suffix(end)).unwrap_or(&lower);
+    (plain.ends_with(".pcap") || plain.ends_with(".pcapng")).then_some((path, number))
 }

@@ -152,6 +152,14 @@ pub enum Transport {
     Udp,
 }
 
+/// The version of HTTP whose streams carry requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HttpVersion {
+    #[default]
+    Two,
+    Three,
+}
+
 /// The version of the PROXY protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProxyVersion {

@@ -24,7 +24,7 @@ mod topology;
 pub use after::{After, Part};
 pub use attacks::*;
 pub use diagnostics::{Diagnostic, Diagnostics};
-pub use files::{MAX_FILE_SIZE, NamedFile, read_file, read_open, read_text};
+pub use files::{MAX_FILE_SIZE, NamedFile, hello_capture, read_file, read_open, read_text};
 pub use flows::*;
 pub use hosts::*;
 pub use mistakes::ErrorCollector;

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Instant};
 
 use squall_engine::{FlowStats, Snapshot};
 use squall_flows::{
-    Conversation, FailedConversation, FlowStatistics, HostedFlow, Http2Counts, Load, Served,
-    Statistics, Tally, TemplateStatistics,
+    Conversation, FailedConversation, FlowStatistics, HostedFlow, Http2Counts, Http3Counts, Load,
+    Served, Statistics, Tally, TemplateStatistics,
 };
 use squall_plan::{
     Plan, PlanFlows,
@@ -18,8 +18,8 @@ use squall_report::report::{
     TemplateSample, distribution,
     flows::{
         ALL, BusiestSecond, ConversationNote, ConversationsReport, ExhaustedReport, FlowsReport,
-        Http2Report, LinkReport, RequestsReport, RoleReport, RolesReport, SteadyReport,
-        TemplateReport, TlsReport,
+        Http2Report, Http3Report, LinkReport, RequestsReport, RoleReport, RolesReport,
+        SteadyReport, TemplateReport, TlsReport,
     },
 };
 
@@ -291,13 +291,14 @@ fn role(flows: &FlowStatistics, seconds: Seconds) -> RoleReport {
             ciphers: named(tls.ciphers.iter().map(|(name, n)| (*name, *n))),
         }),
         http2: flows.http2.as_deref().map(http2),
+        http3: flows.http3.as_deref().map(http3),
     }
 }
 
-fn http2(counts: &Http2Counts) -> Http2Report {
+fn http3(counts: &Http3Counts) -> Http3Report {
     let by_name =
         |counts: &BTreeMap<&'static str, u64>| named(counts.iter().map(|(name, n)| (*name, *n)));
-    Http2Report {
+    Http3Report {
         connections: counts.connections,
         streams: counts.streams,
         heads_sent: counts.heads_sent,
@@ -309,6 +310,37 @@ fn http2(counts: &Http2Counts) -> Http2Report {
         resets_sent: by_name(&counts.resets_sent),
         resets_received: by_name(&counts.resets_received),
         left_out: counts.left_out,
+        goaways_received: counts.goaways_received,
+        violations: by_name(&counts.violations),
+        ignored: counts.ignored,
+        packets_sent: counts.packets_sent,
+        packets_lost: counts.packets_lost,
+        congestion_events: counts.congestion_events,
+        retries: counts.retries,
+        version_negotiations: counts.version_negotiations,
+        early_accepted: counts.early_accepted,
+        early_refused: counts.early_refused,
+        strays: counts.strays,
+    }
+}
+
+fn http2(counts: &Http2Counts) -> Http2Report {
+    let by_name =
+        |counts: &BTreeMap<&'static str, u64>| named(counts.iter().map(|(name, n)| (*name, *n)));
+    Http2Report {
+        connections: counts.connections,
+        fallbacks: counts.fallbacks,
+        streams: counts.streams,
+        heads_sent: counts.heads_sent,
+        head_octets_sent: counts.head_octets_sent,
+        compressed_octets_sent: counts.compressed_octets_sent,
+        heads_received: counts.heads_received,
+        head_octets_received: counts.head_octets_received,
+        compressed_octets_received: counts.compressed_octets_received,
+        resets_sent: by_name(&counts.resets_sent),
+        resets_received: by_name(&counts.resets_received),
+        left_out: counts.left_out,
+        repeated: counts.repeated,
         goaways_received: by_name(&counts.goaways_received),
         violations: by_name(&counts.violations),
         ignored: counts.ignored,

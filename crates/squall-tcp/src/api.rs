@@ -71,6 +71,12 @@ pub trait Application {
         false
     }
 
+    /// Whether `datagram` (its payload) may begin the unknown `flow`, if a service listens there.
+    /// Others are late: they belong to a flow that has ended, and are dropped.
+    fn begins(&self, _flow: &Tuple, _datagram: &[u8]) -> bool {
+        true
+    }
+
     /// Whether a datagram of the unknown `flow` belongs to a flow that this side has ended: it is
     /// then late, and is not answered with port unreachable.
     fn ended(&self, _flow: &Tuple) -> bool {

@@ -7,10 +7,10 @@ use squall_units::Nanos;
 use squall_wire::tcp_flags::{ACK, CWR, ECE, FIN, PSH, RST, SYN};
 
 use crate::{
-    Application, ClassId, Counters, Event, Reason, congestion,
+    Application, ClassId, Congestion, Counters, Event, Reason, congestion,
     congestion::initial_window,
     core::{Found, MAX_UNACKED, lag_ticks, rto},
-    flow::{Bits, Duration, Flow, NO_EXTRA, State},
+    flow::{Bits, Duration, Flow, State},
     packet::{
         Ip, Key, Options, Reject, STAMPED, SYN_HEADER, Segment, TCP_HEADER, TcpHeader, ip_len,
         sack_blocks,
@@ -324,7 +324,7 @@ impl<A: Application> Stack<A> {
         let next = segment.flags & !(PSH | FIN) == ACK
             && !bits
                 .has(Bits::SLOW_PATH | if state == State::SynReceived { 0 } else { Bits::TIMING })
-            && f.extra == NO_EXTRA
+            && !f.has_extra()
             && segment.seq == f.rcv_nxt
             && len <= room
             && acked <= flight
@@ -378,9 +378,6 @@ impl<A: Application> Stack<A> {
                 let counted = congestion::slow_start(acked, limit, f.mss.into());
                 f.cwnd = f.cwnd.saturating_add(counted).min(1 << 30);
             }
-            if le(f.piece_at.wrapping_add(f.piece.len), segment.ack) {
-                f.piece.len = 0;
-            }
             class.counters.acked += u64::from(acked - u32::from(fin_acked));
             f.bits.clear(Bits::RTX);
             if fin_acked && state == State::FinWait1 {
@@ -396,10 +393,8 @@ impl<A: Application> Stack<A> {
         } else if flight == 0 {
             self.restart_idle_tcp(now, flow);
         }
-        let f = &self.core.flows[flow];
-        let all = f.piece.len == 0;
-        let unsent = !all && f.piece_at.wrapping_add(f.piece.len) != f.snd_nxt;
-        if talks && (unsent || f.bits.has(Bits::CLOSE)) {
+        let (all, unsent) = self.core.drop_piece(flow);
+        if talks && (unsent || self.core.flows[flow].bits.has(Bits::CLOSE)) {
             self.core.enqueue(flow);
         }
         if acked > u32::from(fin_acked) {
@@ -549,6 +544,9 @@ impl<A: Application> Stack<A> {
         f.bits.set_retries(0);
         f.bits.clear(Bits::RTX | Bits::HEAD | Bits::TIMING);
         f.bits.set_state(State::Established);
+        if class.tunables.congestion == Congestion::Bbr {
+            self.begin_model(now, flow);
+        }
         self.core.counters(flow).established += 1;
         self.start_idle(now, flow);
         self.core.enqueue(flow);
@@ -777,24 +775,25 @@ impl<A: Application> Stack<A> {
         }
         let sacks = !segment.options.is_empty() && f.bits.has(Bits::SACK);
         let reduce = segment.has(ECE) && advances && f.bits.has(Bits::ECN);
-        let (wide, extra) = (f.snd_wnd, f.extra);
+        let wide = f.snd_wnd;
         if wide > was || wide > 0 && flight == 0 {
             self.core.enqueue(flow);
         }
-        if extra != NO_EXTRA && self.core.extras[extra as usize].widest > 0 {
-            let widest = &mut self.core.extras[extra as usize].widest;
-            *widest = wide.max(*widest);
+        if let Some(extra) = self.core.extra(flow)
+            && extra.widest > 0
+        {
+            extra.widest = wide.max(extra.widest);
         }
         let new_sack = sacks && self.note_sack(flow, segment);
         if reduce {
-            self.ecn_reduce(flow);
+            self.ecn_reduce(now, flow);
         }
         if advances {
             self.advance_una(now, flow, segment, flight)?;
         } else if duplicate {
             self.core.counters(flow).duplicate_acks += 1;
             if new_sack || !self.core.flows[flow].bits.has(Bits::SACK) {
-                self.duplicate_ack(flow);
+                self.duplicate_ack(now, flow);
             }
         }
         CONTINUE
@@ -838,16 +837,10 @@ impl<A: Application> Stack<A> {
             None => f.keep_backoff(f.kept_backoff() + f.bits.retries()),
         }
         f.bits.set_retries(0);
-        if f.extra == NO_EXTRA {
-            if f.piece.len > 0 && le(f.piece_at.wrapping_add(f.piece.len), ack) {
-                f.piece.len = 0;
-            }
-        } else {
-            self.core.drop_pieces(flow, ack);
-        }
+        self.core.drop_pieces(flow, ack);
         self.congestion_ack(now, flow, acked, flight);
+        let all = self.core.first_piece(flow).piece.len == 0;
         let (f, class) = self.core.parts(flow);
-        let all = f.piece.len == 0;
         if f.flight() == 0 {
             f.bits.clear(Bits::RTX);
             f.rtx_at = tick(now);

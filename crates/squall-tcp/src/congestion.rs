@@ -16,6 +16,9 @@ pub(crate) struct Cubic {
     /// Start of this epoch of congestion avoidance, and its K in seconds.
     epoch: Option<(Nanos, f64)>,
     w_est: f64,
+    /// The last growth, and whether acknowledgments since then did not let the window grow.
+    grown: Nanos,
+    held: bool,
 }
 
 impl Cubic {
@@ -31,10 +34,32 @@ impl Cubic {
         ((f64::from(flight) * BETA) as u32).max(2 * mss)
     }
 
+    /// As [`Cubic::reduce`], after a time-out: congestion avoidance then begins at its maximum, with
+    /// K = 0 (RFC 9438 §4.8).
+    pub fn reduce_after_timeout(&mut self, cwnd: u32, flight: u32, mss: u32) -> u32 {
+        let ssthresh = self.reduce(cwnd, flight, mss);
+        self.w_max = 0.0;
+        ssthresh
+    }
+
+    /// The window does not grow now, because the application does not use it: this time does not
+    /// count for the curve (RFC 9438 §5.8), which would otherwise jump.
+    pub fn hold(&mut self) {
+        self.held = true;
+    }
+
     /// The congestion window after `acked` more octets in congestion avoidance (RFC 9438 §4.2 to
     /// 4.5).
     pub fn grow(&mut self, now: Nanos, cwnd: u32, acked: u32, mss: u32, rtt: Nanos) -> u32 {
         let (window, segment) = (f64::from(cwnd), f64::from(mss));
+        // One ACK may cover more than a window after a time-out.
+        let acked = acked.min(cwnd);
+        if std::mem::take(&mut self.held)
+            && let Some((begun, _)) = &mut self.epoch
+        {
+            *begun = *begun + now.saturating_sub(self.grown);
+        }
+        self.grown = now;
         let (begun, k) = *self.epoch.get_or_insert_with(|| {
             self.w_est = window;
             self.w_max = self.w_max.max(window);
@@ -134,6 +159,84 @@ mod tests {
         let reached = first_over.unwrap().as_secs_f64();
         assert!((3.0..4.6).contains(&reached), "{reached}");
         assert!(cwnd > 100_000);
+    }
+
+    const RTT: Nanos = Nanos(100_000_000);
+    const MSS: u32 = 1000;
+
+    /// Windows of `rounds` round trips from `at` on: each window is acknowledged at its end.
+    fn windows(
+        cubic: &mut Cubic,
+        at: &mut Nanos,
+        rtt: Nanos,
+        cwnd: &mut u32,
+        rounds: u32,
+    ) -> Vec<(f64, f64)> {
+        let start = *at;
+        let round = |_| {
+            for _ in 0..*cwnd / MSS {
+                *cwnd = cubic.grow(*at, *cwnd, MSS, MSS, rtt);
+            }
+            *at = *at + rtt;
+            ((*at - start).as_secs_f64(), f64::from(*cwnd) / f64::from(MSS))
+        };
+        (0..rounds).map(round).collect()
+    }
+
+    /// Equation 1 of RFC 9438 §4.2 with the K of equation 2, in segments.
+    fn curve(w_max: f64, epoch: f64) -> impl Fn(f64) -> f64 {
+        let k = ((w_max - epoch) / 0.4).cbrt();
+        move |t| 0.4 * (t - k).powi(3) + w_max
+    }
+
+    fn follow(windows: &[(f64, f64)], curve: impl Fn(f64) -> f64) {
+        for (t, window) in windows {
+            let expected = curve(*t);
+            assert!((window - expected).abs() < 0.02 * expected, "{t}: {window} {expected}");
+        }
+    }
+
+    #[test]
+    fn windows_follow_the_curve_of_the_rfc() {
+        let (mut cubic, mut at) = (Cubic::default(), Nanos::ZERO);
+        let mut cwnd = cubic.reduce(1000 * MSS, 1000 * MSS, MSS);
+        assert_eq!(cwnd, 700 * MSS);
+        // Concave until K = 9.09 s, then convex.
+        follow(&windows(&mut cubic, &mut at, RTT, &mut cwnd, 150), curve(1000.0, 700.0));
+        // Fast convergence (§4.7): a window that did not reach its maximum aims lower.
+        let mut cubic = Cubic::default();
+        cubic.reduce(1000 * MSS, 1000 * MSS, MSS);
+        let mut cwnd = cubic.reduce(900 * MSS, 900 * MSS, MSS);
+        let maximum = 900.0 * 1.7 / 2.0;
+        follow(&windows(&mut cubic, &mut at, RTT, &mut cwnd, 100), curve(maximum, 630.0));
+        // After a time-out (§4.8): K = 0, and the maximum is where the curve begins.
+        let mut cubic = Cubic::default();
+        let mut cwnd = cubic.reduce_after_timeout(1000 * MSS, 1000 * MSS, MSS);
+        follow(&windows(&mut cubic, &mut at, RTT, &mut cwnd, 80), curve(700.0, 700.0));
+    }
+
+    #[test]
+    fn a_small_window_grows_as_that_of_reno() {
+        let (mut cubic, mut at) = (Cubic::default(), Nanos::ZERO);
+        let mut cwnd = cubic.reduce(20 * MSS, 20 * MSS, MSS);
+        let rtt = Nanos(10_000_000);
+        // §4.3: alpha = 3 * 0.3 / 1.7 segments a round trip up to the old window, then one.
+        let grown = windows(&mut cubic, &mut at, rtt, &mut cwnd, 20);
+        let alpha = 0.9 / 1.7;
+        assert!((grown[9].1 - (14.0 + 10.0 * alpha)).abs() < 0.7, "{grown:?}");
+        assert!((grown[19].1 - grown[14].1 - 5.0).abs() < 0.7, "{grown:?}");
+    }
+
+    #[test]
+    fn time_without_growth_is_not_on_the_curve() {
+        let (mut cubic, mut at) = (Cubic::default(), Nanos::ZERO);
+        let mut cwnd = cubic.reduce(1000 * MSS, 1000 * MSS, MSS);
+        windows(&mut cubic, &mut at, RTT, &mut cwnd, 30);
+        cubic.hold();
+        at = at + Nanos(20_000_000_000);
+        let later = windows(&mut cubic, &mut at, RTT, &mut cwnd, 30);
+        let curve = curve(1000.0, 700.0);
+        follow(&later, |t| curve(t + 2.9));
     }
 
     #[test]

@@ -7,18 +7,20 @@ use squall_wire::tcp_flags::{ACK, RST};
 
 use crate::{
     ClassId, Counters, FlowId, Piece, SendError, Settings, Tunables, Tuple, UnmatchedCounters,
+    addresses::{Addresses6, Packed, WHOLE},
     extra::Extra,
-    flow::{Bits, Flow, NO_EXTRA, State},
+    flow::{Bits, EXTRA, Flow, State},
     hash,
     packet::{
         Addresses, ICMP, ICMP6, Key, OptionWords, TCP, TCP_HEADER, TcpHeader, UDP_HEADER, ip_len,
         put16, write_ip, write_tcp,
     },
-    seq::{self, le, lt},
+    pieces::{NO_PIECE, Pieces, Placed},
+    seq::{self, le},
     stack::FlowHint,
     table::Table,
     waits::{Wait, WaitBits, Waits},
-    wheel::{Link, Links, Wheel, tick, ticks},
+    wheel::{Records, Wheel, tick, tick_after, ticks},
 };
 
 /// Maximum number of pending answers to packets that belong to no flow. A flood of them would
@@ -45,10 +47,10 @@ pub(crate) struct Core<S> {
     /// Flows in TIME-WAIT with nothing to send. A flow that owes an ACK, or received a segment, has
     /// a record until it has answered.
     waits: Waits,
+    pub pieces: Pieces,
     pub extras: Vec<Extra>,
     spare_extras: Vec<u32>,
-    pub addresses6: Vec<(u128, u128)>,
-    spare_addresses6: Vec<u32>,
+    pub addresses6: Addresses6,
     /// Flows with something to send, in order, each with the tick at which its packets were due
     /// ([`Core::cause_tick`]). An entry counts only if its flow has [`Bits::QUEUED`], so that a
     /// released flow need not be searched here.
@@ -99,10 +101,36 @@ impl<S> std::ops::IndexMut<u32> for Slab<S> {
     }
 }
 
-impl<S> Links for Slab<S> {
+/// The records as the wheel sees them.
+struct Timers<'a, S> {
+    flows: &'a mut Slab<S>,
+    extras: &'a [Extra],
+}
+
+impl<S> Records for Timers<'_, S> {
     #[inline]
-    fn link(&mut self, flow: u32) -> &mut Link {
-        &mut self.0[flow as usize].link
+    fn slot(&mut self, flow: u32) -> &mut u16 {
+        &mut self.flows[flow].slot
+    }
+
+    #[inline]
+    fn deadline(&self, flow: u32, now: u32) -> Option<u32> {
+        let f = &self.flows[flow];
+        let rtx = f.bits.has(Bits::RTX).then_some(f.rtx_at);
+        let app = f.bits.has(Bits::APP).then_some(f.app_at);
+        let ack = f.bits.delays_ack().then(|| f.ack_due(now));
+        let pace = if f.has_extra() { pace_tick(&self.extras[f.extra_place()]) } else { None };
+        [rtx, app, ack, pace].into_iter().flatten().min_by_key(|at| at.wrapping_sub(now) as i32)
+    }
+
+    #[inline]
+    fn is_free(&self, flow: u32) -> bool {
+        self.flows[flow].is_free()
+    }
+
+    #[inline]
+    fn count(&self) -> usize {
+        self.flows.0.len()
     }
 }
 
@@ -183,10 +211,10 @@ impl<S: Copy + Default> Core<S> {
             wait_table: Table::new(settings.flows, waits.most()),
             wheel: Wheel::new(),
             waits,
+            pieces: Pieces::new(),
             extras: Vec::new(),
             spare_extras: Vec::new(),
-            addresses6: Vec::new(),
-            spare_addresses6: Vec::new(),
+            addresses6: Addresses6::new(),
             queue: VecDeque::new(),
             answers: VecDeque::new(),
             classes: Vec::new(),
@@ -240,14 +268,12 @@ impl<S: Copy + Default> Core<S> {
         let extras: usize = self.extras.iter().map(|e| size_of::<Extra>() + e.capacity()).sum();
         self.flows.0.len() * size_of::<Flow<S>>()
             + self.tables_memory()
+            + self.wheel.memory()
             + self.waits.memory()
+            + self.pieces.memory()
             + extras
-            + self.addresses6.capacity() * size_of::<(u128, u128)>()
-            + (self.queue.capacity()
-                + self.spare_extras.capacity()
-                + self.spare_addresses6.capacity())
-                * 4
-            + self.queue.capacity() * 4
+            + self.addresses6.memory()
+            + (2 * self.queue.capacity() + self.spare_extras.capacity()) * 4
     }
 
     /// Memory of the table of flows and that of TIME-WAIT, octets.
@@ -269,7 +295,7 @@ impl<S: Copy + Default> Core<S> {
         let flow = near.flow.wrapping_sub(1);
         // A released record has no state, so a stale `near` cannot match.
         match self.flows.0.get(flow as usize) {
-            Some(f) if f.bits != Bits::default() && self.is(flow, key) => Some(flow),
+            Some(f) if !f.is_free() && self.is(flow, key) => Some(flow),
             _ => {
                 let hash = near.hash.unwrap_or_else(|| self.hash(key));
                 near.hash = Some(hash);
@@ -307,7 +333,7 @@ impl<S: Copy + Default> Core<S> {
         flow
     }
 
-    #[inline]
+    #[inline(always)]
     fn is(&self, flow: u32, key: &Key) -> bool {
         let f = &self.flows[flow];
         let ports = f.local_port == key.local_port && f.remote_port == key.remote_port;
@@ -317,8 +343,8 @@ impl<S: Copy + Default> Core<S> {
                 Addresses::V4 { local, remote } => {
                     f.local == local && f.remote == remote && !f.bits.has(Bits::V6)
                 }
-                Addresses::V6 { .. } => {
-                    f.bits.has(Bits::V6) && self.addresses(flow) == key.addresses
+                Addresses::V6 { local, remote } => {
+                    f.bits.has(Bits::V6) && self.addresses6.get(f.packed()) == (local, remote)
                 }
             }
     }
@@ -329,11 +355,6 @@ impl<S: Copy + Default> Core<S> {
         wait.local_port == key.local_port
             && wait.remote_port == key.remote_port
             && wait.key(&self.addresses6) == *key
-    }
-
-    #[inline]
-    pub fn addresses(&self, flow: u32) -> Addresses {
-        self.flows[flow].addresses(&self.addresses6)
     }
 
     #[inline]
@@ -372,16 +393,8 @@ impl<S: Copy + Default> Core<S> {
             Addresses::V6 { local, remote } => {
                 f.bits.set(Bits::V6);
                 f.mss = mss6;
-                f.remote = match self.spare_addresses6.pop() {
-                    Some(place) => {
-                        self.addresses6[place as usize] = (local, remote);
-                        place
-                    }
-                    None => {
-                        self.addresses6.push((local, remote));
-                        self.addresses6.len() as u32 - 1
-                    }
-                };
+                let packed = self.addresses6.pack((local, remote));
+                (f.local, f.remote, f.upper) = (packed.local, packed.remote, packed.upper);
             }
         }
         let keys = keys!(self);
@@ -397,16 +410,22 @@ impl<S: Copy + Default> Core<S> {
             self.flows.0.push(Flow::new());
             return self.flows.0.len() as u32 - 1;
         }
-        self.free = self.flows[flow].link.next;
-        self.flows[flow] = Flow::new();
+        let f = &mut self.flows[flow];
+        self.free = f.local;
+        self.wheel.unpark(f.slot);
+        *f = Flow { slot: f.slot, ..Flow::new() };
         flow
     }
 
     fn give_record(&mut self, flow: u32) {
-        self.wheel.remove(&mut self.flows, flow);
         let f = &mut self.flows[flow];
+        self.wheel.park(f.slot);
         f.bits = Bits::default();
-        f.link.next = std::mem::replace(&mut self.free, flow);
+        f.local = std::mem::replace(&mut self.free, flow);
+        let piece = std::mem::replace(&mut f.aside, NO_PIECE);
+        if piece != NO_PIECE {
+            self.pieces.give(piece);
+        }
     }
 
     /// Removes the flow from all structures and frees its record.
@@ -416,7 +435,7 @@ impl<S: Copy + Default> Core<S> {
         self.release_extra(flow);
         let f = &self.flows[flow];
         if f.bits.has(Bits::V6) {
-            self.spare_addresses6.push(f.remote);
+            self.addresses6.release(f.packed());
         }
         if f.tcp_state() == State::TimeWait {
             self.time_wait -= 1;
@@ -440,7 +459,9 @@ impl<S: Copy + Default> Core<S> {
             false => tick(now).wrapping_add(lag_ticks(self.lag, class.time_wait) + 1),
         };
         let scaled = if f.bits.wscale().is_some() { WaitBits::SCALED } else { 0 };
-        let wait = Wait {
+        let may = !f.has_extra() && !f.bits.has(Bits::QUEUED);
+        let v6 = f.bits.has(Bits::V6) && may;
+        let mut wait = Wait {
             local: f.local,
             remote: f.remote,
             local_port: f.local_port,
@@ -452,9 +473,16 @@ impl<S: Copy + Default> Core<S> {
             ts_recent: f.ts_recent,
             ends,
         };
-        let may = f.extra == NO_EXTRA && !f.bits.has(Bits::QUEUED);
+        let packed = f.packed();
+        if v6 {
+            // The upper bits have no place in an entry.
+            wait.remote = self.addresses6.unpack(packed);
+        }
         let place = if may { self.waits.push(class.ring, wait) } else { None };
         let Some(place) = place else {
+            if v6 && packed.upper != WHOLE {
+                self.addresses6.release(wait.packed());
+            }
             let f = &mut self.flows[flow];
             f.rtx_at = ends;
             f.bits.set(Bits::RTX);
@@ -479,6 +507,7 @@ impl<S: Copy + Default> Core<S> {
         let f = &mut self.flows.0[flow as usize];
         (f.local, f.remote, f.local_port, f.remote_port, f.class) =
             (wait.local, wait.remote, wait.local_port, wait.remote_port, wait.class);
+        f.upper = WHOLE;
         f.bits = Bits(u32::from(wait.bits.0) & TIME_WAIT_BITS | Bits::CLOSE | Bits::ABORT);
         f.bits.set_state(State::TimeWait);
         let scaled = wait.bits.has(WaitBits::SCALED);
@@ -539,7 +568,7 @@ impl<S: Copy + Default> Core<S> {
         let keys = keys!(self);
         self.wait_table.remove(hash, place, |place| keys.of_wait(place));
         if u32::from(wait.bits.0) & Bits::V6 != 0 {
-            self.spare_addresses6.push(wait.remote);
+            self.addresses6.release(wait.packed());
         }
         self.time_wait -= 1;
         self.classes[usize::from(wait.class)].counters.time_wait -= 1;
@@ -554,32 +583,37 @@ impl<S: Copy + Default> Core<S> {
 
     #[inline]
     pub fn extra(&mut self, flow: u32) -> Option<&mut Extra> {
-        let place = self.flows[flow].extra;
-        (place != NO_EXTRA).then(|| &mut self.extras[place as usize])
+        let f = &self.flows[flow];
+        f.has_extra().then(|| &mut self.extras[f.extra_place()])
     }
 
     #[inline]
     pub fn extra_ref(&self, flow: u32) -> Option<&Extra> {
-        let place = self.flows[flow].extra;
-        (place != NO_EXTRA).then(|| &self.extras[place as usize])
+        let f = &self.flows[flow];
+        f.has_extra().then(|| &self.extras[f.extra_place()])
     }
 
     pub fn make_extra(&mut self, flow: u32) -> &mut Extra {
-        if self.flows[flow].extra == NO_EXTRA {
-            self.flows[flow].extra = self.spare_extras.pop().unwrap_or_else(|| {
+        let f = &mut self.flows[flow];
+        if !f.has_extra() {
+            let place = self.spare_extras.pop().unwrap_or_else(|| {
                 self.extras.push(Extra::default());
                 self.extras.len() as u32 - 1
             });
+            self.extras[place as usize].first = std::mem::replace(&mut f.aside, place | EXTRA);
         }
-        &mut self.extras[self.flows[flow].extra as usize]
+        &mut self.extras[f.extra_place()]
     }
 
     pub fn release_extra(&mut self, flow: u32) {
-        let place = std::mem::replace(&mut self.flows[flow].extra, NO_EXTRA);
-        if place != NO_EXTRA {
-            self.reassembly_used -= u64::from(self.extras[place as usize].reassembly.cost());
-            self.extras[place as usize].clear();
-            self.spare_extras.push(place);
+        let f = &mut self.flows[flow];
+        if f.has_extra() {
+            let place = f.extra_place();
+            let extra = &mut self.extras[place];
+            f.aside = extra.first;
+            self.reassembly_used -= u64::from(extra.reassembly.cost());
+            extra.clear();
+            self.spare_extras.push(place as u32);
         }
     }
 
@@ -598,14 +632,24 @@ impl<S: Copy + Default> Core<S> {
     #[inline]
     pub fn stream_end(&self, flow: u32) -> u32 {
         let f = &self.flows[flow];
-        if f.piece.len == 0 {
-            return match f.tcp_state() {
-                // SND.NXT includes the FIN, which is not an octet.
-                State::FinWait1 | State::Closing | State::LastAck => f.snd_nxt.wrapping_sub(1),
-                _ => f.snd_nxt,
-            };
+        if f.aside != NO_PIECE
+            && let Some(end) = self.last_end(flow)
+        {
+            return end;
         }
-        self.extra_ref(flow).and_then(Extra::end).unwrap_or(f.piece_at.wrapping_add(f.piece.len))
+        match f.tcp_state() {
+            // SND.NXT includes the FIN, which is not an octet.
+            State::FinWait1 | State::Closing | State::LastAck => f.snd_nxt.wrapping_sub(1),
+            _ => f.snd_nxt,
+        }
+    }
+
+    /// The sequence number after the last octet of the flow's last piece.
+    #[inline(never)]
+    fn last_end(&self, flow: u32) -> Option<u32> {
+        let first = self.first_piece(flow);
+        let last = self.extra_ref(flow).and_then(Extra::end);
+        (first.piece.len > 0).then(|| last.unwrap_or(first.end()))
     }
 
     pub fn send(&mut self, flow: u32, piece: Piece) -> Result<(), SendError> {
@@ -624,11 +668,15 @@ impl<S: Copy + Default> Core<S> {
         if end.wrapping_sub(f.snd_una).saturating_add(piece.len) > MAX_OUTSTANDING {
             return Err(SendError::Full);
         }
-        let f = &mut self.flows[flow];
-        if f.piece.len == 0 {
-            (f.piece_at, f.piece) = (end, piece);
-        } else {
-            self.make_extra(flow).pieces.push_back((end, piece));
+        match self.first_row(flow) {
+            NO_PIECE => {
+                let row = self.pieces.take(Placed { at: end, piece });
+                match self.extra(flow) {
+                    Some(extra) => extra.first = row,
+                    None => self.flows[flow].aside = row,
+                }
+            }
+            _ => self.make_extra(flow).pieces.push_back((end, piece)),
         }
         self.enqueue(flow);
         Ok(())
@@ -642,15 +690,49 @@ impl<S: Copy + Default> Core<S> {
     /// Drops the pieces that end at `una` or before.
     #[inline]
     pub fn drop_pieces(&mut self, flow: u32, una: u32) {
-        let f = &mut self.flows[flow];
-        while f.piece.len > 0 && le(f.piece_at.wrapping_add(f.piece.len), una) {
-            let extra =
-                if f.extra == NO_EXTRA { None } else { Some(&mut self.extras[f.extra as usize]) };
-            match extra.and_then(|e| e.pieces.pop_front()) {
-                Some((at, piece)) => (f.piece_at, f.piece) = (at, piece),
-                None => f.piece.len = 0,
+        let f = &mut self.flows.0[flow as usize];
+        let (row, mut others) = match f.has_extra() {
+            true => {
+                let extra = &mut self.extras[f.extra_place()];
+                (&mut extra.first, Some(&mut extra.pieces))
+            }
+            false => (&mut f.aside, None),
+        };
+        while *row != NO_PIECE && le(self.pieces.get(*row).end(), una) {
+            match others.as_mut().and_then(|others| others.pop_front()) {
+                Some((at, piece)) => *self.pieces.get_mut(*row) = Placed { at, piece },
+                None => self.pieces.give(std::mem::replace(row, NO_PIECE)),
             }
         }
+    }
+
+    /// Drops the piece of a flow without an `Extra` if all of it is acknowledged. Returns whether
+    /// no piece is left, and whether part of one was never sent.
+    #[inline(always)]
+    pub fn drop_piece(&mut self, flow: u32) -> (bool, bool) {
+        let f = &mut self.flows.0[flow as usize];
+        let row = f.aside;
+        if row == NO_PIECE {
+            return (true, false);
+        }
+        let end = self.pieces.get(row).end();
+        if le(end, f.snd_una) {
+            f.aside = NO_PIECE;
+            self.pieces.give(row);
+            return (true, false);
+        }
+        (false, end != f.snd_nxt)
+    }
+
+    /// The oldest piece of a flow that is not fully acknowledged; `len` 0: none.
+    #[inline]
+    pub fn first_piece(&self, flow: u32) -> Placed {
+        *self.pieces.get(self.first_row(flow))
+    }
+
+    #[inline]
+    fn first_row(&self, flow: u32) -> u32 {
+        self.extra_ref(flow).map_or_else(|| self.flows[flow].aside, |extra| extra.first)
     }
 
     // Time.
@@ -693,35 +775,24 @@ impl<S: Copy + Default> Core<S> {
         self.wake(now, flow, at);
     }
 
-    /// Makes the wheel wake the flow by tick `at`. A flow that is in the wheel for an earlier tick
-    /// stays there and is armed again when it wakes, because most deadlines are postponed before
-    /// they are due.
+    /// Makes the wheel wake the flow by tick `at`. An entry for an earlier tick stays and is put in
+    /// again when that has come, because most deadlines are postponed before they are due.
     #[inline(always)]
     pub fn wake(&mut self, now: Nanos, flow: u32, at: u32) {
-        let link = &self.flows[flow].link;
-        if !link.is_in() || lt(at, link.at) {
-            self.move_to(now, flow, at);
-        }
+        let mut timers = Timers { flows: &mut self.flows, extras: &self.extras };
+        self.wheel.wake(&mut timers, flow, at, now);
     }
 
-    #[inline(never)]
-    fn move_to(&mut self, now: Nanos, flow: u32, at: u32) {
-        if self.flows[flow].link.is_in() {
-            self.wheel.remove(&mut self.flows, flow);
-        }
-        self.wheel.insert(&mut self.flows, flow, at, now);
-    }
-
-    /// The tick of the flow's delayed acknowledgment, from its lower half.
+    /// The next flow that the wheel wakes by `now`.
     #[inline]
-    fn ack_due(f: &Flow<S>, now: u32) -> u32 {
-        now.wrapping_add(i32::from(f.ack_at.wrapping_sub(now as u16) as i16) as u32)
+    pub fn expire(&mut self, now: Nanos) -> Option<u32> {
+        self.wheel.expire(&mut Timers { flows: &mut self.flows, extras: &self.extras }, now)
     }
 
     /// Arms the timer of the delayed acknowledgment.
     #[inline(never)]
     pub fn arm_ack(&mut self, now: Nanos, flow: u32) {
-        let at = Self::ack_due(&self.flows[flow], tick(now));
+        let at = self.flows[flow].ack_due(tick(now));
         self.wake(now, flow, at);
     }
 
@@ -738,6 +809,24 @@ impl<S: Copy + Default> Core<S> {
         if bits.delays_ack() {
             self.arm_ack(now, flow);
         }
+        if let Some(at) = self.pace_tick(flow) {
+            self.wake(now, flow, at);
+        }
+    }
+
+    /// The tick of the packet that the flow's pace holds back.
+    fn pace_tick(&self, flow: u32) -> Option<u32> {
+        self.extra_ref(flow).and_then(pace_tick)
+    }
+
+    /// Queues the flow if the time of its next paced packet has come.
+    pub fn release_paced(&mut self, now: Nanos, flow: u32) {
+        if self.pace_tick(flow).is_some_and(|at| le(at, tick(now))) {
+            if let Some(bbr) = self.extra(flow).and_then(|extra| extra.bbr.as_mut()) {
+                bbr.stop_waiting();
+            }
+            self.enqueue(flow);
+        }
     }
 
     /// Which of the flow's deadlines have passed: retransmission, application, acknowledgment.
@@ -746,7 +835,7 @@ impl<S: Copy + Default> Core<S> {
         (
             f.bits.has(Bits::RTX) && le(f.rtx_at, clock),
             f.bits.has(Bits::APP) && le(f.app_at, clock),
-            f.bits.has(Bits::ACK_LATER) && le(Self::ack_due(f, clock), clock),
+            f.bits.has(Bits::ACK_LATER) && le(f.ack_due(clock), clock),
         )
     }
 
@@ -857,6 +946,11 @@ impl<S: Copy + Default> Core<S> {
     }
 }
 
+/// The tick of the packet that BBR holds back.
+fn pace_tick(extra: &Extra) -> Option<u32> {
+    extra.bbr.as_ref()?.waiting().map(tick_after)
+}
+
 /// Result of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
@@ -872,7 +966,7 @@ const TIME_WAIT_BITS: u32 = Bits::TIMESTAMPS | Bits::SACK | Bits::ECN | Bits::V6
 struct Keys<'a, S> {
     flows: &'a Slab<S>,
     waits: &'a Waits,
-    addresses6: &'a [(u128, u128)],
+    addresses6: &'a Addresses6,
     secret: [u64; 2],
 }
 
@@ -890,10 +984,15 @@ impl<S> Keys<'_, S> {
 
 impl Wait {
     #[inline]
-    fn key(&self, addresses6: &[(u128, u128)]) -> Key {
+    fn packed(&self) -> Packed {
+        Packed { local: self.local, remote: self.remote, upper: WHOLE }
+    }
+
+    #[inline]
+    fn key(&self, addresses6: &Addresses6) -> Key {
         let v6 = u32::from(self.bits.0) & Bits::V6 != 0;
         Key {
-            addresses: addresses(v6, self.local, self.remote, addresses6),
+            addresses: addresses(v6, self.packed(), addresses6),
             local_port: self.local_port,
             remote_port: self.remote_port,
             udp: false,
@@ -901,30 +1000,25 @@ impl Wait {
     }
 }
 
-/// For IPv6, `remote` is the index into the address table.
+/// The addresses of a record or an entry.
 #[inline]
-pub(crate) fn addresses(
-    v6: bool,
-    local: u32,
-    remote: u32,
-    addresses6: &[(u128, u128)],
-) -> Addresses {
+pub(crate) fn addresses(v6: bool, packed: Packed, addresses6: &Addresses6) -> Addresses {
     if v6 {
-        let (local, remote) = addresses6[remote as usize];
+        let (local, remote) = addresses6.get(packed);
         Addresses::V6 { local, remote }
     } else {
-        Addresses::V4 { local, remote }
+        Addresses::V4 { local: packed.local, remote: packed.remote }
     }
 }
 
 impl<S> Flow<S> {
     #[inline]
-    fn addresses(&self, addresses6: &[(u128, u128)]) -> Addresses {
-        addresses(self.bits.has(Bits::V6), self.local, self.remote, addresses6)
+    fn addresses(&self, addresses6: &Addresses6) -> Addresses {
+        addresses(self.bits.has(Bits::V6), self.packed(), addresses6)
     }
 
     #[inline]
-    fn key(&self, addresses6: &[(u128, u128)]) -> Key {
+    fn key(&self, addresses6: &Addresses6) -> Key {
         Key {
             addresses: self.addresses(addresses6),
             local_port: self.local_port,
@@ -1069,13 +1163,13 @@ impl<S: Copy + Default> Socket<'_, S> {
         }
     }
 
-    /// Delivers [`crate::Event::Timer`] at `at`, up to 66 us later (one tick); at most 39 h ahead
-    /// (half of the tick range). Replaces an earlier request.
+    /// Delivers [`crate::Event::Timer`] at `at`, up to 66 us later (one tick); at most 29 h ahead
+    /// (3/8 of the tick range). Replaces an earlier request.
     pub fn wake_at(&mut self, at: Nanos) {
         let wait = at.saturating_sub(self.now);
         let f = &mut self.core.flows[self.flow];
         // Rounded up from the time itself: rounding from `now` would add up over a program's steps.
-        f.app_at = crate::wheel::tick_after(self.now + Nanos(wait.0.min(1 << 46)));
+        f.app_at = crate::wheel::tick_after(self.now + Nanos(wait.0.min(3 << 45)));
         f.bits.set(Bits::APP);
         let at = f.app_at;
         self.core.wake(self.now, self.flow, at);
@@ -1087,20 +1181,20 @@ impl<S: Copy + Default> Socket<'_, S> {
 
     /// Octets that were given to [`Socket::send`] and are not acknowledged; for UDP, not sent.
     pub fn unacknowledged(&self) -> u32 {
-        let f = &self.core.flows[self.flow];
-        if f.piece.len == 0 {
+        let (f, first) = (&self.core.flows[self.flow], self.core.first_piece(self.flow));
+        if first.piece.len == 0 {
             return 0;
         }
-        self.core.stream_end(self.flow).wrapping_sub(seq::max(f.snd_una, f.piece_at))
+        self.core.stream_end(self.flow).wrapping_sub(seq::max(f.snd_una, first.at))
     }
 
     /// The part of [`Socket::unacknowledged`] that was never sent.
     pub fn unsent(&self) -> u32 {
-        let f = &self.core.flows[self.flow];
-        if f.piece.len == 0 {
+        let (f, first) = (&self.core.flows[self.flow], self.core.first_piece(self.flow));
+        if first.piece.len == 0 {
             return 0;
         }
-        self.core.stream_end(self.flow).wrapping_sub(seq::max(f.snd_nxt, f.piece_at))
+        self.core.stream_end(self.flow).wrapping_sub(seq::max(f.snd_nxt, first.at))
     }
 
     /// Stops moving the window's right edge, as a slow reader would: the peer may fill the
@@ -1139,6 +1233,18 @@ mod tests {
             false => Addresses::V4 { local: 1, remote: number >> 10 },
         };
         Key { addresses, local_port: number as u16 & 1023, remote_port: 80, udp: false }
+    }
+
+    #[test]
+    fn a_timer_may_be_a_day_ahead() {
+        let mut core = Core::new(Settings::default());
+        core.add_class(Tunables::default());
+        let key = key(1, false);
+        let hash = core.hash(&key);
+        let flow = core.allocate(ClassId(0), &key, hash, State::SynSent, 0u32).expect("room");
+        let day = Nanos(86_400 * 1_000_000_000);
+        Socket { core: &mut core, flow, now: Nanos::ZERO }.wake_at(day);
+        assert_eq!(core.flows[flow].app_at, crate::wheel::tick_after(day));
     }
 
     /// Adds a flow in TIME-WAIT.

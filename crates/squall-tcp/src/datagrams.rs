@@ -35,6 +35,10 @@ impl<A: Application> Stack<A> {
             Some(Found::Flow(flow)) => flow,
             // UDP has no TIME-WAIT: the entry belongs to a TCP flow.
             Some(Found::Wait(_)) | None => {
+                if !self.app.begins(&key.tuple(), &ip.payload[UDP_HEADER..]) {
+                    self.core.strays.late += 1;
+                    return;
+                }
                 if self.core.is_full() && self.app.listens(&key.tuple()) {
                     self.core.strays.accept_full += 1;
                     return;
@@ -165,6 +169,9 @@ impl<A: Application> Stack<A> {
             // The drop was not a sign of congestion, so the window does not shrink (RFC 1191 §6.4).
             if extra.recovery != Recovery::Loss {
                 (extra.recovery, extra.recover, extra.high_rxt) = (Recovery::Loss, nxt, una);
+                if let Some(bbr) = &mut extra.bbr {
+                    bbr.send_all_again();
+                }
             }
         }
         self.core.enqueue(flow);

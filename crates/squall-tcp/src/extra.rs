@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use crate::{
     Piece,
+    bbr::Bbr,
     congestion::Cubic,
     seq::{self, distance, le, lt},
 };
@@ -19,6 +20,8 @@ const RUN_COST: u32 = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Extra {
+    /// Row of the flow's oldest piece: the record has this index in its place.
+    pub first: u32,
     /// Pieces after the first, and where each begins in the stream.
     pub pieces: VecDeque<(u32, Piece)>,
     pub reassembly: Reassembly,
@@ -29,6 +32,8 @@ pub(crate) struct Extra {
     pub recover: u32,
     /// The number after the highest retransmitted octet of this recovery (HighRxt).
     pub high_rxt: u32,
+    /// SND.NXT when the segment at SND.UNA was sent again in this recovery, or a later value.
+    pub head_sent: u32,
     /// The one rescue retransmission of this recovery was sent (RFC 6675 §4, NextSeg rule 4).
     pub rescued: bool,
     /// Whether the receive window's right edge is fixed.
@@ -39,6 +44,8 @@ pub(crate) struct Extra {
     /// 0 before.
     pub widest: u32,
     pub cubic: Cubic,
+    /// The model of a flow with BBR, from the end of its handshake on.
+    pub bbr: Option<Box<Bbr>>,
     /// Octets acknowledged in congestion avoidance after the window last grew.
     pub counted: u32,
 }
@@ -68,6 +75,7 @@ impl Extra {
             && self.ssthresh.is_none()
             && self.widest == 0
             && !self.paused
+            && self.bbr.is_none()
     }
 
     /// IsLost (RFC 6675 §4): unsacked octets below this number are lost. After a time-out, all sent
@@ -89,6 +97,24 @@ impl Extra {
             + if lt(una, again) { self.sacked.holes(una, again) } else { 0 }
     }
 
+    /// Whether the segment at `una` was lost again after its retransmission in SACK recovery: more
+    /// than two segments' worth of octets that left later are selectively acknowledged. RFC 6675
+    /// would wait for the time-out, which costs a short path many round trips.
+    pub fn head_is_lost_again(&self, una: u32, mss: u32) -> bool {
+        self.recovery == Recovery::Sack
+            && lt(una, self.high_rxt)
+            && self.sacked.octets_from(self.head_sent) > 2 * mss
+    }
+
+    /// Outstanding octets, without those that the peer has selectively acknowledged; in recovery,
+    /// also without lost ones.
+    pub fn inflight(&self, una: u32, nxt: u32, mss: u32) -> u32 {
+        match self.recovery {
+            Recovery::Sack | Recovery::Loss => self.pipe(una, nxt, mss),
+            _ => self.sacked.holes(una, nxt),
+        }
+    }
+
     /// Resets to a new state, but keeps the allocated memory.
     pub fn clear(&mut self) {
         let Self { pieces, sacked, .. } = std::mem::take(self);
@@ -101,6 +127,7 @@ impl Extra {
     pub fn capacity(&self) -> usize {
         self.pieces.capacity() * size_of::<(u32, Piece)>()
             + self.sacked.ranges.capacity() * 8
+            + self.bbr.as_ref().map_or(0, |bbr| bbr.memory())
             + self
                 .reassembly
                 .runs
@@ -316,6 +343,11 @@ impl Scoreboard {
         distance(from, to) - sacked
     }
 
+    /// Sacked octets from `from` on.
+    pub fn octets_from(&self, from: u32) -> u32 {
+        self.ranges.iter().map(|r| distance(seq::max(r.0, from), r.1)).sum()
+    }
+
     /// The first hole at or after `from` and before `to`.
     pub fn hole(&self, from: u32, to: u32) -> Option<(u32, u32)> {
         let mut at = from;
@@ -399,6 +431,23 @@ mod tests {
     }
 
     #[test]
+    fn a_retransmission_is_lost_if_more_than_two_later_segments_arrive() {
+        let mut extra = Extra {
+            recovery: Recovery::Sack,
+            high_rxt: 2000,
+            head_sent: 10_000,
+            ..Extra::default()
+        };
+        extra.sacked.insert(2000, 12_000);
+        assert!(!extra.head_is_lost_again(1000, 1000), "two segments");
+        extra.sacked.insert(12_000, 13_000);
+        assert!(extra.head_is_lost_again(1000, 1000));
+        assert!(!extra.head_is_lost_again(2000, 1000), "it was not sent again yet");
+        extra.recovery = Recovery::Loss;
+        assert!(!extra.head_is_lost_again(1000, 1000), "after a time-out all is sent again anyway");
+    }
+
+    #[test]
     fn out_of_order_data_is_bounded() {
         let mut ahead = Reassembly::default();
         let dropped: usize = (0..1000).map(|i| ahead.insert(i * 10, &[0; 5], 2000)).sum();
@@ -416,5 +465,9 @@ mod tests {
         assert_eq!(board.lost_below(1000), Some(1000));
         board.insert(2000, 4001);
         assert_eq!(board.lost_below(1000), Some(2000));
+        assert_eq!(
+            [0, 1250, 1400, 3000, 5000].map(|at| board.octets_from(at)),
+            [2301, 2151, 2101, 1001, 0]
+        );
     }
 }

@@ -1,15 +1,16 @@
 //! The record of a flow. There may be millions, so its size determines the stack's memory.
 
-use crate::{Piece, wheel::Link};
+use crate::{addresses::Packed, pieces::NO_PIECE, wheel::OUT};
 
-/// 96 octets plus the application's state.
+/// 72 octets plus the application's state.
 ///
-/// Two cache lines: the fields that every segment needs are in the first, so most segments load
-/// only one line of the flow.
+/// The fields that segments need come first, in 64 octets; the rest is for timers and the
+/// application.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Flow<S> {
-    /// IPv4 addresses; for IPv6, `remote` is the index into the address table.
+    /// IPv4 addresses, or IPv6 addresses without their upper bits ([`Flow::packed`]). In a free
+    /// record, `local` is the next free one.
     pub local: u32,
     pub remote: u32,
     pub local_port: u16,
@@ -43,19 +44,21 @@ pub(crate) struct Flow<S> {
     /// Tick of the one running timer: retransmission, persist, keepalive, TIME-WAIT, FIN-WAIT-2 or
     /// idle. Only one runs at a time, because each belongs to a different state of the flow.
     pub rtx_at: u32,
+    /// Row of its oldest piece that is not fully acknowledged ([`crate::pieces::Pieces`]), or
+    /// [`EXTRA`] and the index of its [`crate::extra::Extra`], which then has that row.
+    pub aside: u32,
     /// Tick at which the application is woken.
     pub app_at: u32,
-    /// The oldest piece that is not fully acknowledged, and the offset of its first octet in the
-    /// stream; `len` 0: none.
-    pub piece_at: u32,
-    pub piece: Piece,
-    /// Index of its [`crate::extra::Extra`], or `NO_EXTRA`.
-    pub extra: u32,
-    pub link: Link,
+    /// Slot of its entry in the wheel. The entry outlives the flow: the next one with this record
+    /// takes it over.
+    pub slot: u16,
+    /// For IPv6: the number of the addresses' upper bits.
+    pub upper: u16,
     pub state: S,
 }
 
-pub(crate) const NO_EXTRA: u32 = u32::MAX;
+/// Flag of [`Flow::aside`].
+pub(crate) const EXTRA: u32 = 1 << 31;
 
 /// States of RFC 9293 §3.3.2. No flow is in LISTEN: the application listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -138,7 +141,7 @@ impl Bits {
     pub const ABORT: u32 = 1 << 17;
 
     /// Conditions that the fast paths leave to the slow ones, in addition to the state and an
-    /// `Extra` (see [`NO_EXTRA`]).
+    /// `Extra` ([`Flow::has_extra`]).
     pub const SLOW_PATH: u32 = Self::PERSIST | Self::HEAD | Self::PROBE | Self::ECN;
 
     const STATE_AT: u32 = 18;
@@ -276,11 +279,10 @@ impl<S: Default> Flow<S> {
             srtt: Duration::default(),
             rttvar: Duration::default(),
             rtx_at: 0,
+            aside: NO_PIECE,
             app_at: 0,
-            piece_at: 0,
-            piece: Piece::default(),
-            extra: NO_EXTRA,
-            link: Link::OUT,
+            slot: OUT,
+            upper: 0,
             state: S::default(),
         }
     }
@@ -306,6 +308,36 @@ impl<S> Flow<S> {
         self.rttvar.0 = self.rttvar.0 & !Duration::MARK | (n & 1) << 15;
     }
 
+    /// The IPv6 addresses.
+    #[inline]
+    pub fn packed(&self) -> Packed {
+        Packed { local: self.local, remote: self.remote, upper: self.upper }
+    }
+
+    /// Whether it has an [`crate::extra::Extra`].
+    #[inline]
+    pub fn has_extra(&self) -> bool {
+        self.aside & EXTRA != 0
+    }
+
+    /// The index of its [`crate::extra::Extra`].
+    #[inline]
+    pub fn extra_place(&self) -> usize {
+        (self.aside & !EXTRA) as usize
+    }
+
+    /// The tick of the delayed acknowledgment, from its lower half; `now`: the current tick.
+    #[inline]
+    pub fn ack_due(&self, now: u32) -> u32 {
+        now.wrapping_add(i32::from(self.ack_at.wrapping_sub(now as u16) as i16) as u32)
+    }
+
+    /// Whether the record belongs to no flow.
+    #[inline]
+    pub fn is_free(&self) -> bool {
+        self.bits == Bits::default()
+    }
+
     /// Octets (and SYN, FIN) that are sent and not acknowledged.
     #[inline]
     pub fn flight(&self) -> u32 {
@@ -318,9 +350,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_with_32_octets_of_state_is_two_cache_lines() {
-        assert_eq!(size_of::<Flow<[u32; 8]>>(), 128);
-        assert_eq!(size_of::<Flow<[u64; 4]>>(), 128);
+    fn a_record_is_72_octets_and_the_state() {
+        assert_eq!(size_of::<Flow<[u32; 6]>>(), 72 + 24);
+        assert_eq!(size_of::<Flow<[u32; 8]>>(), 72 + 32);
     }
 
     #[test]

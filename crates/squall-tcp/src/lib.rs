@@ -8,8 +8,10 @@
 //! a million open flows need no send buffers.
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod api;
 mod arrives;
+mod bbr;
 mod congestion;
 mod core;
 mod counters;
@@ -19,6 +21,7 @@ mod flow;
 mod hash;
 mod look;
 mod packet;
+mod pieces;
 mod recovery;
 mod seq;
 mod stack;

@@ -27,6 +27,8 @@ pub struct FlowInfo {
     pub cwnd: u32,
     /// Slow start threshold, octets; `None`: no loss yet.
     pub ssthresh: Option<u32>,
+    /// The phase of BBR, and its pace in octets per second; `None`: another congestion control.
+    pub bbr: Option<(&'static str, u64)>,
     /// The peer's window, octets.
     pub send_window: u32,
     /// Octets of the advertised window that the peer has not filled.
@@ -74,6 +76,10 @@ impl<S: Copy + Default> Core<S> {
             mss: f.mss,
             cwnd: f.cwnd,
             ssthresh: self.extra_ref(flow).and_then(|extra| extra.ssthresh),
+            bbr: self
+                .extra_ref(flow)
+                .and_then(|extra| extra.bbr.as_ref())
+                .map(|bbr| (bbr.phase().name(), bbr.pacing_rate() as u64)),
             send_window: f.snd_wnd,
             receive_window: distance(f.rcv_nxt, f.rcv_adv),
             flight: f.flight(),

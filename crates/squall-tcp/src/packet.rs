@@ -685,7 +685,8 @@ pub(crate) fn write_tcp_with<const OPTIONS: usize>(
         sum += checksum::sum(payload);
     }
     let last = u32::from(!checksum::fold(sum)) << 16;
-    let words = words.into_iter().chain([last]);
+    let [ports, seq, ack, flags] = words;
+    let words = [ports, seq, ack, flags, last];
     for (place, word) in fixed.as_chunks_mut::<4>().0.iter_mut().zip(words) {
         *place = word.to_be_bytes();
     }

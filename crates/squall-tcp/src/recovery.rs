@@ -6,12 +6,14 @@ use std::ops::ControlFlow;
 use squall_units::Nanos;
 
 use crate::{
-    Application, Congestion, Reason, congestion,
-    extra::Recovery,
+    Application, Congestion, Reason,
+    bbr::{Ack, Bbr},
+    congestion,
+    extra::{Extra, Recovery},
     flow::{Bits, State},
-    seq::{le, lt},
+    seq::{distance, le, lt},
     stack::Stack,
-    wheel::ticks,
+    wheel::{tick_after, ticks},
 };
 
 /// Number of duplicate acknowledgments that signal a loss (RFC 5681 §3.2; DupThresh of RFC 6675).
@@ -27,7 +29,7 @@ impl<A: Application> Stack<A> {
         let mss = u32::from(f.mss);
         let limit = class.tunables.abc_limit;
         let limited = congestion::grows(f.cwnd, flight, f.snd_wnd, limit);
-        if f.extra == crate::flow::NO_EXTRA {
+        if !f.has_extra() {
             // Slow start: a flow without an `Extra` had no loss, so it has no threshold.
             if limited {
                 let acked = congestion::slow_start(acked, limit, mss);
@@ -35,15 +37,22 @@ impl<A: Application> Stack<A> {
             }
             return;
         }
+        let congestion = class.tunables.congestion;
+        if congestion == Congestion::Bbr {
+            return self.model_advance(now, flow);
+        }
         let rtt = Nanos(u64::from(f.srtt.micros()) * 1000);
         let mut cwnd = f.cwnd;
-        let congestion = self.core.class(flow).tunables.congestion;
         let extra = self.core.extra(flow).expect("looked for above");
         extra.sacked.acknowledge(una);
         if lt(extra.high_rxt, una) {
             extra.high_rxt = una;
         }
         let over = le(extra.recover, una);
+        if over && extra.recovery == Recovery::None {
+            // Kept near SND.UNA, because after 2 GiB an old number would be a later one.
+            extra.recover = una;
+        }
         let after_timeout = extra.recovery == Recovery::Loss;
         let mut head = false;
         match extra.recovery {
@@ -68,7 +77,7 @@ impl<A: Application> Stack<A> {
                 extra.recovery = Recovery::None;
                 // The window stays at ssthresh, to which RFC 6675 §5, step 4.2, has set it.
             }
-            Recovery::Sack => (),
+            Recovery::Sack => extra.head_sent = nxt,
             Recovery::Reduced if over => extra.recovery = Recovery::None,
             Recovery::Reduced => (),
             Recovery::Loss | Recovery::None => {
@@ -79,7 +88,7 @@ impl<A: Application> Stack<A> {
                     cwnd = match extra.ssthresh {
                         Some(ssthresh) if cwnd >= ssthresh => match congestion {
                             Congestion::Cubic => extra.cubic.grow(now, cwnd, acked, mss, rtt),
-                            Congestion::NewReno => {
+                            Congestion::NewReno | Congestion::Bbr => {
                                 congestion::reno_grow(cwnd, acked, mss, &mut extra.counted)
                             }
                         },
@@ -95,6 +104,8 @@ impl<A: Application> Stack<A> {
                             cwnd.saturating_add(counted).min(threshold.unwrap_or(u32::MAX))
                         }
                     };
+                } else {
+                    extra.cubic.hold();
                 }
             }
         }
@@ -110,9 +121,17 @@ impl<A: Application> Stack<A> {
         }
     }
 
+    /// Applies a duplicate ACK.
+    pub(crate) fn duplicate_ack(&mut self, now: Nanos, flow: u32) {
+        self.count_duplicate(flow);
+        if self.core.class(flow).tunables.congestion == Congestion::Bbr {
+            self.model(now, flow);
+        }
+    }
+
     /// Counts a duplicate ACK, and begins fast retransmit at the threshold (RFC 5681 §3.2, RFC 6582
     /// §3.2, RFC 6675 §5).
-    pub(crate) fn duplicate_ack(&mut self, flow: u32) {
+    fn count_duplicate(&mut self, flow: u32) {
         let f = &mut self.core.flows[flow];
         f.bits.set_dupacks(f.bits.dupacks() + 1);
         let (una, nxt, mss, dupacks) = (f.snd_una, f.snd_nxt, u32::from(f.mss), f.bits.dupacks());
@@ -133,10 +152,22 @@ impl<A: Application> Stack<A> {
         }
         let extra = self.core.make_extra(flow);
         match extra.recovery {
+            // BBR keeps its window, which has room for twice the path's.
+            Recovery::NewReno if congestion == Congestion::Bbr => {}
             Recovery::NewReno => {
                 // Each duplicate ACK shows that a segment has left the network (RFC 5681 §3.2, step
                 // 4).
                 self.core.flows[flow].cwnd = cwnd.saturating_add(mss);
+                self.core.enqueue(flow);
+            }
+            Recovery::Sack if extra.head_is_lost_again(una, mss) => {
+                extra.head_sent = nxt;
+                // A lost retransmission is one more indication of congestion (RFC 5681 §4.3).
+                let reduced_to = reduce(extra, congestion, cwnd, flight, mss);
+                extra.ssthresh = reduced_to;
+                let f = &mut self.core.flows[flow];
+                f.cwnd = reduced_to.unwrap_or(cwnd);
+                f.bits.set(Bits::HEAD);
                 self.core.enqueue(flow);
             }
             Recovery::Sack | Recovery::Loss => self.core.enqueue(flow),
@@ -147,22 +178,30 @@ impl<A: Application> Stack<A> {
                     return;
                 }
                 let reduced = extra.recovery == Recovery::Reduced;
-                let ssthresh = match congestion {
+                let reduced_to = if reduced {
                     // A mark has already reduced the window in this round trip; there is at most
                     // one reduction per round trip (RFC 3168 §6.1.2).
-                    _ if reduced => extra.ssthresh.unwrap_or(cwnd),
-                    Congestion::Cubic => extra.cubic.reduce(cwnd, flight, mss),
-                    Congestion::NewReno => congestion::reno_reduce(flight, mss),
+                    extra.ssthresh
+                } else {
+                    reduce(extra, congestion, cwnd, flight, mss)
                 };
-                extra.ssthresh = Some(ssthresh);
+                if let Some(bbr) = &mut extra.bbr {
+                    bbr.enter_recovery(cwnd, false);
+                }
+                extra.ssthresh = reduced_to;
                 extra.recover = nxt;
                 extra.high_rxt = una;
+                extra.head_sent = nxt;
                 extra.rescued = false;
                 extra.recovery = if sack { Recovery::Sack } else { Recovery::NewReno };
                 let f = &mut self.core.flows[flow];
                 // Without SACK the window is inflated by the three segments that have left the
                 // network (RFC 5681 §3.2, step 3).
-                f.cwnd = if sack { ssthresh } else { ssthresh + u32::from(DUP_THRESH) * mss };
+                f.cwnd = match reduced_to {
+                    None => cwnd,
+                    Some(ssthresh) if sack => ssthresh,
+                    Some(ssthresh) => ssthresh + u32::from(DUP_THRESH) * mss,
+                };
                 f.bits.set(Bits::HEAD);
                 self.core.enqueue(flow);
             }
@@ -171,21 +210,24 @@ impl<A: Application> Stack<A> {
 
     /// Reduces the window after the peer has echoed a mark, at most once per round trip (RFC 3168
     /// §6.1.2).
-    pub(crate) fn ecn_reduce(&mut self, flow: u32) {
+    pub(crate) fn ecn_reduce(&mut self, now: Nanos, flow: u32) {
+        let real = now + self.core.lag;
         let f = &self.core.flows[flow];
-        let (nxt, cwnd, flight, mss) = (f.snd_nxt, f.cwnd, f.flight(), u32::from(f.mss));
+        let (una, nxt, cwnd, flight) = (f.snd_una, f.snd_nxt, f.cwnd, f.flight());
+        let mss = u32::from(f.mss);
         let congestion = self.core.class(flow).tunables.congestion;
         let extra = self.core.make_extra(flow);
         if extra.recovery != Recovery::None {
             return;
         }
-        let ssthresh = match congestion {
-            Congestion::Cubic => extra.cubic.reduce(cwnd, flight, mss),
-            Congestion::NewReno => congestion::reno_reduce(flight, mss),
-        };
-        (extra.ssthresh, extra.recover, extra.recovery) = (Some(ssthresh), nxt, Recovery::Reduced);
+        let inflight = extra.inflight(una, nxt, mss);
+        if let Some(bbr) = &mut extra.bbr {
+            bbr.marked(real, inflight);
+        }
+        let ssthresh = reduce(extra, congestion, cwnd, flight, mss);
+        (extra.ssthresh, extra.recover, extra.recovery) = (ssthresh, nxt, Recovery::Reduced);
         let f = &mut self.core.flows[flow];
-        f.cwnd = ssthresh;
+        f.cwnd = ssthresh.unwrap_or(cwnd);
         f.bits.set(Bits::CWR);
         self.core.counters(flow).ecn_reductions += 1;
     }
@@ -263,13 +305,18 @@ impl<A: Application> Stack<A> {
         let (cwnd, flight) = (f.cwnd, f.flight());
         let congestion = self.core.class(flow).tunables.congestion;
         let extra = self.core.make_extra(flow);
+        if let Some(bbr) = &mut extra.bbr {
+            bbr.enter_timeout(cwnd, extra.recovery != Recovery::None);
+        }
         // Only the first time-out of a segment lowers the threshold (RFC 5681 §3.1): repeated ones
         // would bring it down to two segments.
         if !again {
-            extra.ssthresh = Some(match congestion {
-                Congestion::Cubic => extra.cubic.reduce(cwnd, flight, mss),
-                Congestion::NewReno => congestion::reno_reduce(flight, mss),
-            });
+            let flight = flight_in_window(flight, cwnd, mss);
+            extra.ssthresh = match congestion {
+                Congestion::Cubic => Some(extra.cubic.reduce_after_timeout(cwnd, flight, mss)),
+                Congestion::NewReno => Some(congestion::reno_reduce(flight, mss)),
+                Congestion::Bbr => None,
+            };
         } else {
             // A second time-out: the peer may have discarded data that it had selectively
             // acknowledged (RFC 2018 §8).
@@ -283,5 +330,142 @@ impl<A: Application> Stack<A> {
         f.bits.set(Bits::HEAD);
         f.bits.set_dupacks(0);
         self.core.counters(flow).rto_timeouts += 1;
+    }
+
+    // BBR.
+
+    /// Starts the model of a flow whose handshake is complete.
+    pub(crate) fn begin_model(&mut self, now: Nanos, flow: u32) {
+        let real = now + self.core.lag;
+        let f = &self.core.flows[flow];
+        let (una, cwnd, srtt, mss) = (f.snd_una, f.cwnd, f.srtt.micros(), u32::from(f.mss));
+        let extra = self.core.make_extra(flow);
+        extra.recover = una;
+        extra.bbr = Some(Box::new(Bbr::new(real, una, cwnd, srtt, mss)));
+    }
+
+    /// Applies an acknowledgment that has advanced SND.UNA: recovery, then the model.
+    fn model_advance(&mut self, now: Nanos, flow: u32) {
+        let f = &self.core.flows[flow];
+        let (una, nxt, mut cwnd) = (f.snd_una, f.snd_nxt, f.cwnd);
+        let extra = self.core.make_extra(flow);
+        extra.sacked.acknowledge(una);
+        extra.head_sent = nxt;
+        if lt(extra.high_rxt, una) {
+            extra.high_rxt = una;
+        }
+        let over = le(extra.recover, una);
+        // A partial acknowledgment (RFC 6582 §3.2, step 3): the next segment was lost too.
+        let partial = extra.recovery == Recovery::NewReno && !over;
+        if over {
+            if !matches!(extra.recovery, Recovery::None | Recovery::Reduced)
+                && let Some(bbr) = &mut extra.bbr
+            {
+                cwnd = bbr.restore_cwnd(cwnd);
+            }
+            extra.recovery = Recovery::None;
+            // Kept near SND.UNA, because after 2 GiB an old number would be a later one.
+            extra.recover = una;
+        }
+        self.core.flows[flow].cwnd = cwnd;
+        self.model(now, flow);
+        if partial {
+            self.core.flows[flow].bits.set(Bits::HEAD);
+            self.core.enqueue(flow);
+        }
+    }
+
+    /// Passes an acknowledgment to the model, which sets the congestion window.
+    fn model(&mut self, now: Nanos, flow: u32) {
+        let now = now + self.core.lag;
+        let f = &self.core.flows[flow];
+        let (una, nxt, cwnd, mss) = (f.snd_una, f.snd_nxt, f.cwnd, u32::from(f.mss));
+        let sack = f.bits.has(Bits::SACK);
+        let Some(extra) = self.core.extra(flow) else { return };
+        let lost_below = match extra.recovery {
+            // Without SACK, the segment at SND.UNA is lost.
+            Recovery::NewReno => una.wrapping_add(mss),
+            _ => extra.lost_below(una, mss),
+        };
+        let inflight = extra.inflight(una, nxt, mss);
+        let recovering = matches!(extra.recovery, Recovery::Sack | Recovery::NewReno);
+        let Extra { bbr: Some(bbr), sacked, .. } = extra else { return };
+        let ack = Ack { now, una, nxt, lost_below, inflight, cwnd, mss, sack, recovering };
+        self.core.flows[flow].cwnd = bbr.acknowledged(&ack, sacked);
+    }
+
+    /// Whether the pace holds back the flow's next packet. If so, the wheel wakes the flow for it.
+    pub(crate) fn is_paced(&mut self, now: Nanos, flow: u32) -> bool {
+        let bbr = self.core.extra(flow).and_then(|extra| extra.bbr.as_mut());
+        let Some(at) = bbr.and_then(|bbr| bbr.paced_until(now)) else { return false };
+        self.core.wake(now, flow, tick_after(at));
+        true
+    }
+
+    /// Notes that the numbers from `from` to `to` have left, `again` or for the first time.
+    pub(crate) fn model_sent(&mut self, now: Nanos, flow: u32, from: u32, to: u32, again: bool) {
+        let real = now + self.core.lag;
+        let f = &self.core.flows[flow];
+        let (una, nxt, cwnd, mss) = (f.snd_una, f.snd_nxt, f.cwnd, u32::from(f.mss));
+        let Some(extra) = self.core.extra(flow) else { return };
+        if extra.bbr.is_none() || from == to {
+            return;
+        }
+        // In these phases, octets that are sent again count as lost until the caller notes it.
+        let lost = again && matches!(extra.recovery, Recovery::Sack | Recovery::Loss);
+        let more = if lost { distance(from, to) } else { 0 };
+        let inflight = extra.inflight(una, nxt, mss) + more;
+        if let Some(bbr) = &mut extra.bbr {
+            bbr.sent(now, real, (from, to), (inflight, cwnd), again);
+        }
+    }
+
+    /// Notes that the application has nothing to send, although the window may have room.
+    pub(crate) fn model_has_no_data(&mut self, flow: u32) {
+        let f = &self.core.flows[flow];
+        let (una, nxt, cwnd, mss) = (f.snd_una, f.snd_nxt, f.cwnd, u32::from(f.mss));
+        let Some(extra) = self.core.extra(flow) else { return };
+        let inflight = extra.inflight(una, nxt, mss);
+        if let Some(bbr) = &mut extra.bbr
+            // Else lost segments may wait for the window, not for the application.
+            && inflight.saturating_add(mss) <= cwnd
+        {
+            bbr.limited_by_application(inflight);
+        }
+    }
+
+    /// Data is sent with nothing in flight: the time before does not count for CUBIC's curve, and
+    /// BBR sends at the estimated bandwidth. Returns whether the flow has BBR, whose window needs no
+    /// restart.
+    pub(crate) fn model_restarts(&mut self, now: Nanos, flow: u32) -> bool {
+        let real = now + self.core.lag;
+        let cwnd = self.core.flows[flow].cwnd;
+        let Some(extra) = self.core.extra(flow) else { return false };
+        extra.cubic.hold();
+        let Some(bbr) = &mut extra.bbr else { return false };
+        self.core.flows[flow].cwnd = bbr.restart_from_idle(real, cwnd);
+        true
+    }
+}
+
+/// Outstanding octets, at most what the window and limited transmit allowed: in a long recovery,
+/// most octets above SND.UNA have arrived, and would raise the threshold.
+fn flight_in_window(flight: u32, cwnd: u32, mss: u32) -> u32 {
+    flight.min(cwnd.saturating_add(2 * mss))
+}
+
+/// The threshold after a loss or a mark with `flight` octets outstanding; `None`: BBR has none.
+fn reduce(
+    extra: &mut Extra,
+    congestion: Congestion,
+    cwnd: u32,
+    flight: u32,
+    mss: u32,
+) -> Option<u32> {
+    let flight = flight_in_window(flight, cwnd, mss);
+    match congestion {
+        Congestion::Cubic => Some(extra.cubic.reduce(cwnd, flight, mss)),
+        Congestion::NewReno => Some(congestion::reno_reduce(flight, mss)),
+        Congestion::Bbr => None,
     }
 }

@@ -26,7 +26,7 @@ impl<A: Application> Stack<A> {
     /// If the application's state is longer than 32 octets, or `settings` asks for more than 2^30
     /// flows.
     pub fn new(settings: Settings, app: A) -> Self {
-        // A record is two cache lines: 96 octets and this state.
+        // Records are sized for it: 72 octets and this state.
         assert!(size_of::<A::State>() <= 32, "an application keeps at most 32 octets a flow");
         assert!(settings.flows <= 1 << 30, "at most 2^30 flows");
         Self { app, core: Core::new(settings) }
@@ -105,7 +105,7 @@ impl<A: Application> Stack<A> {
         let touch = |near: &FlowHint| {
             let flow = near.flow.checked_sub(1)?;
             let f = self.core.flows.0.get(flow as usize)?;
-            std::hint::black_box((f.local ^ f.rtx_at ^ f.extra, f.state));
+            std::hint::black_box((f.local ^ f.aside, f.state));
             Some(())
         };
         near[..n].iter().for_each(|near| _ = touch(near));
@@ -160,7 +160,7 @@ impl<A: Application> Stack<A> {
 
     /// Runs the timers that are due by `now`.
     pub fn advance(&mut self, now: Nanos) {
-        while let Some(flow) = self.core.wheel.expire(&mut self.core.flows, now) {
+        while let Some(flow) = self.core.expire(now) {
             self.expired(now, flow);
         }
         self.core.expire_waits(now);
@@ -403,7 +403,7 @@ impl<A: Application> Stack<A> {
             // A flow in TIME-WAIT waits only for its own timer.
             State::Closed | State::TimeWait => (),
             _ if f.bits.has(Bits::ABORT) => self.finish(now, flow, Reason::Aborted),
-            State::Udp if f.bits.has(Bits::CLOSE) && f.piece.len == 0 => {
+            State::Udp if f.bits.has(Bits::CLOSE) && self.core.first_piece(flow).piece.len == 0 => {
                 self.finish(now, flow, Reason::Closed)
             }
             _ => (),
@@ -423,6 +423,7 @@ impl<A: Application> Stack<A> {
             self.core.counters(flow).acks_delayed += 1;
             self.core.enqueue(flow);
         }
+        self.core.release_paced(now, flow);
         if rtx {
             self.core.flows[flow].bits.clear(Bits::RTX);
             if self.core.flows[flow].tcp_state() == State::Udp {

@@ -94,6 +94,8 @@ pub enum Congestion {
     NewReno,
     /// RFC 9438.
     Cubic,
+    /// Version 3 (draft-ietf-ccwg-bbr-05); paced.
+    Bbr,
 }
 
 const MS: u64 = 1_000_000;

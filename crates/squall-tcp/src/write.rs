@@ -9,7 +9,7 @@ use crate::{
     congestion::initial_window,
     core::{addresses, rto},
     extra::Recovery,
-    flow::{Bits, NO_EXTRA, State},
+    flow::{Bits, State},
     packet::{
         ALIGNED_STAMPS, IPV4, IPV6, Key, OptionWords, STAMPED, TCP, TCP_HEADER, TcpHeader, UDP,
         UDP_HEADER, ip_len, write_ip, write_tcp, write_tcp_with, write_udp,
@@ -72,7 +72,7 @@ impl<A: Application> Stack<A> {
         let bits = f.bits;
         let state = bits.state();
         // Everything that this path does not handle; the slow path follows the order of the RFC.
-        let odd = bits.has(Bits::SLOW_PATH) || bits.dupacks() > 0 || f.extra != NO_EXTRA;
+        let odd = bits.has(Bits::SLOW_PATH) || bits.dupacks() > 0 || f.has_extra();
         if odd || !(State::Established..=State::TimeWait).contains(&state) {
             return match state {
                 State::SynSent | State::SynReceived if bits.has(Bits::HEAD) => {
@@ -85,11 +85,12 @@ impl<A: Application> Stack<A> {
         let stamps = bits.has(Bits::TIMESTAMPS);
         let header = if stamps { STAMPED } else { TCP_HEADER };
         let flight = f.flight();
+        let first = core.pieces.get(f.aside);
         let (mut len, mut fin) = (0, false);
         if matches!(state, State::Established | State::CloseWait) {
             fin = bits.has(Bits::CLOSE);
-            if f.piece.len > 0 {
-                len = f.piece_at.wrapping_add(f.piece.len).wrapping_sub(f.snd_nxt);
+            if first.piece.len > 0 {
+                len = first.end().wrapping_sub(f.snd_nxt);
             }
             if len > 0 || fin {
                 let whole = TCP_HEADER as u32 + u32::from(f.mss) - header as u32;
@@ -111,7 +112,7 @@ impl<A: Application> Stack<A> {
         }
         let scale = if bits.wscale().is_some() { class.scale } else { 0 };
         let window = (class.window >> scale).min(u16::MAX.into());
-        let addresses = addresses(V6, f.local, f.remote, &core.addresses6);
+        let addresses = addresses(V6, f.packed(), &core.addresses6);
         let (local_port, remote_port) = (f.local_port, f.remote_port);
         let tuple = Key { addresses, local_port, remote_port, udp: false }.tuple();
         let ip = ip_len(addresses);
@@ -122,8 +123,8 @@ impl<A: Application> Stack<A> {
         };
         let packet = &mut packet[..octets];
         if len > 0 {
-            let offset = f.snd_nxt.wrapping_sub(f.piece_at);
-            self.app.copy(&f.state, &tuple, f.piece, offset, &mut packet[headers..]);
+            let offset = f.snd_nxt.wrapping_sub(first.at);
+            self.app.copy(&f.state, &tuple, first.piece, offset, &mut packet[headers..]);
         }
         core.ip_id = core.ip_id.wrapping_add(1);
         let header = TcpHeader {
@@ -197,8 +198,9 @@ impl<A: Application> Stack<A> {
     #[inline]
     fn is_done(&self, flow: u32) -> bool {
         let f = &self.core.flows[flow];
-        let sent = f.piece.len == 0 || f.piece_at.wrapping_add(f.piece.len) == f.snd_nxt;
-        let plain = f.extra == NO_EXTRA && !f.bits.has(Bits::ACK_NOW | Bits::HEAD | Bits::PROBE);
+        let first = self.core.first_piece(flow);
+        let sent = first.piece.len == 0 || first.end() == f.snd_nxt;
+        let plain = !f.has_extra() && !f.bits.has(Bits::ACK_NOW | Bits::HEAD | Bits::PROBE);
         plain
             && sent
             && (!f.bits.has(Bits::CLOSE)
@@ -215,7 +217,7 @@ impl<A: Application> Stack<A> {
         out: &mut impl Output,
     ) -> Option<bool> {
         let f = &self.core.flows[flow];
-        let (bits, plain) = (f.bits, f.extra == NO_EXTRA);
+        let (bits, plain) = (f.bits, !f.has_extra());
         match bits.state() {
             State::Closed => Some(false),
             State::Udp => self.write_datagram(now, flow, out),
@@ -225,6 +227,9 @@ impl<A: Application> Stack<A> {
                 Some(true)
             }
             state => {
+                if !plain && self.is_paced(now, flow) {
+                    return self.write_ack(now, flow, out);
+                }
                 if (!plain || bits.has(Bits::HEAD)) && self.write_retransmission(now, flow, out)? {
                     return Some(true);
                 }
@@ -252,7 +257,7 @@ impl<A: Application> Stack<A> {
     }
 
     /// Releases the record of a flow in TIME-WAIT once its last acknowledgment has left: for the
-    /// rest of TIME-WAIT a quarter of a record suffices ([`crate::waits`]).
+    /// rest of TIME-WAIT a third of a record suffices ([`crate::waits`]).
     #[inline]
     pub(crate) fn leave_or_compact(&mut self, now: Nanos, flow: u32) {
         self.core.flows[flow].bits.clear(Bits::QUEUED);
@@ -391,7 +396,9 @@ impl<A: Application> Stack<A> {
         // Karn's algorithm (RFC 6298 §3): the acknowledgment of a retransmitted segment is
         // ambiguous, so it gives no sample.
         self.core.flows[flow].bits.clear(Bits::TIMING);
-        Some(end.wrapping_add(u32::from(fin)))
+        let end = end.wrapping_add(u32::from(fin));
+        self.model_sent(now, flow, from, end, true);
+        Some(end)
     }
 
     /// Sends new data, with a FIN after the last octet. The flow is in ESTABLISHED or CLOSE-WAIT.
@@ -404,14 +411,18 @@ impl<A: Application> Stack<A> {
         out: &mut impl Output,
     ) -> Option<bool> {
         let f = &self.core.flows[flow];
-        let plain = f.extra == NO_EXTRA;
-        let end = match f.piece.len {
+        let (plain, first) = (!f.has_extra(), self.core.first_piece(flow));
+        let end = match first.piece.len {
             0 => f.snd_nxt,
-            len if plain => f.piece_at.wrapping_add(len),
+            _ if plain => first.end(),
             _ => self.core.stream_end(flow),
         };
         let buffer = self.core.class(flow).send_buffer.saturating_sub(f.flight());
         let available = end.wrapping_sub(f.snd_nxt);
+        if available == 0 && !plain {
+            self.model_has_no_data(flow);
+        }
+        let f = &self.core.flows[flow];
         let closes = f.bits.has(Bits::CLOSE) && available <= buffer;
         let available = available.min(buffer);
         if available == 0 && !closes {
@@ -485,13 +496,18 @@ impl<A: Application> Stack<A> {
             let rto = rto(f, class);
             self.core.start_rtx(now, flow, rto);
         }
+        if !plain {
+            self.model_sent(now, flow, nxt, nxt.wrapping_add(numbers), false);
+        }
         Some(true)
     }
 
-    /// Octets that the congestion window still allows.
+    /// Octets that the congestion window still allows, of one packet if the flow is paced.
     fn allowed(&self, flow: u32) -> u32 {
         let f = &self.core.flows[flow];
-        match self.core.extra_ref(flow) {
+        let bbr = self.core.extra_ref(flow).and_then(|extra| extra.bbr.as_ref());
+        let quantum = bbr.map_or(u32::MAX, |bbr| bbr.quantum());
+        quantum.min(match self.core.extra_ref(flow) {
             Some(extra) if matches!(extra.recovery, Recovery::Sack | Recovery::Loss) => {
                 f.cwnd.saturating_sub(extra.pipe(f.snd_una, f.snd_nxt, f.mss.into()))
             }
@@ -502,7 +518,7 @@ impl<A: Application> Stack<A> {
                 let dupacks = if inflated { 0 } else { u32::from(f.bits.dupacks().min(2)) };
                 f.cwnd.saturating_add(dupacks * u32::from(f.mss)).saturating_sub(f.flight())
             }
-        }
+        })
     }
 
     /// Whether a window below one segment is at least half of the peer's largest (RFC 9293
@@ -518,6 +534,9 @@ impl<A: Application> Stack<A> {
     /// Restarts with the initial window after a silence longer than the RTO: the old window says
     /// nothing about the current path (RFC 5681 §4.1).
     fn after_idle(&mut self, now: Nanos, flow: u32) {
+        if self.model_restarts(now, flow) {
+            return;
+        }
         let (f, class) = (&self.core.flows[flow], self.core.class(flow));
         let restart = initial_window(class.tunables.initwnd, f.mss.into());
         if f.cwnd <= restart || f.bits.has(Bits::PERSIST) {
@@ -568,7 +587,7 @@ impl<A: Application> Stack<A> {
         } else {
             OptionWords::default()
         };
-        if f.extra != NO_EXTRA && f.bits.has(Bits::SACK) {
+        if f.has_extra() && f.bits.has(Bits::SACK) {
             // 40 octets of options hold four SACK blocks, or three with timestamps (RFC 2018 §3).
             let mut blocks = [(0, 0); 4];
             let most = if stamps { 3 } else { 4 };
@@ -603,10 +622,11 @@ impl<A: Application> Stack<A> {
         let headers = ip + TCP_HEADER + options.octets();
         let (window, edge) = self.window(flow);
         let f = &self.core.flows[flow];
+        let first = self.core.first_piece(flow);
         let (mut flags, mut len) = (ACK, numbers);
         if numbers > 0 {
-            let end = if f.extra == NO_EXTRA && f.piece.len > 0 {
-                f.piece_at.wrapping_add(f.piece.len)
+            let end = if !f.has_extra() && first.piece.len > 0 {
+                first.end()
             } else {
                 self.core.stream_end(flow)
             };
@@ -646,10 +666,9 @@ impl<A: Application> Stack<A> {
         let packet = out.packet(ClassId(f.class), &tuple, headers + len as usize, cut)?;
         if len > 0 {
             let room = &mut packet[headers..];
-            if seq.wrapping_sub(f.piece_at) < f.piece.len
-                && len <= f.piece.len - seq.wrapping_sub(f.piece_at)
-            {
-                self.app.copy(&f.state, &tuple, f.piece, seq.wrapping_sub(f.piece_at), room);
+            let offset = seq.wrapping_sub(first.at);
+            if offset < first.piece.len && len <= first.piece.len - offset {
+                self.app.copy(&f.state, &tuple, first.piece, offset, room);
             } else {
                 self.copy_pieces(flow, &tuple, seq, room);
             }
@@ -678,10 +697,10 @@ impl<A: Application> Stack<A> {
     /// Copies octets of the stream from `at` on, across pieces.
     #[cold]
     fn copy_pieces(&self, flow: u32, tuple: &Tuple, mut at: u32, mut room: &mut [u8]) {
-        let f = &self.core.flows[flow];
+        let (f, first) = (&self.core.flows[flow], self.core.first_piece(flow));
         while !room.is_empty() {
-            let (begin, piece) = if at.wrapping_sub(f.piece_at) < f.piece.len {
-                (f.piece_at, f.piece)
+            let (begin, piece) = if at.wrapping_sub(first.at) < first.piece.len {
+                (first.at, first.piece)
             } else {
                 self.core.extra_ref(flow).expect("what is sent is in a piece").piece(at)
             };
@@ -731,7 +750,7 @@ impl<A: Application> Stack<A> {
         if bits.has(Bits::ECN) && class.tunables.ecn && retries == 0 {
             flags |= if answers { ECE } else { ECE | CWR };
         }
-        let addresses = addresses(V6, f.local, f.remote, &core.addresses6);
+        let addresses = addresses(V6, f.packed(), &core.addresses6);
         let (local_port, remote_port) = (f.local_port, f.remote_port);
         let tuple = Key { addresses, local_port, remote_port, udp: false }.tuple();
         let ip = ip_len(addresses);
@@ -773,14 +792,14 @@ impl<A: Application> Stack<A> {
 
     #[inline(never)]
     fn write_datagram(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Option<bool> {
-        let f = &self.core.flows[flow];
-        let (at, piece) = (f.piece_at, f.piece);
+        let first = self.core.first_piece(flow);
+        let piece = first.piece;
         if piece.len == 0 {
             return Some(false);
         }
         let key = self.core.key(flow);
         let ip = ip_len(key.addresses);
-        let class = f.class;
+        let class = self.core.flows[flow].class;
         let len = ip + UDP_HEADER + piece.len as usize;
         let packet = out.packet(ClassId(class), &key.tuple(), len, Cut::WHOLE)?;
         self.app.copy(
@@ -804,11 +823,11 @@ impl<A: Application> Stack<A> {
         class.counters.segments_out += 1;
         class.counters.octets_out += len as u64;
         class.counters.sent += u64::from(piece.len);
-        let end = at.wrapping_add(piece.len);
+        let end = first.end();
         let f = &mut self.core.flows[flow];
         (f.snd_una, f.snd_nxt) = (end, end);
         self.core.drop_pieces(flow, end);
-        if self.core.flows[flow].piece.len == 0 {
+        if self.core.first_piece(flow).piece.len == 0 {
             self.core.release_extra(flow);
         }
         self.restart_idle(now, flow);

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "hello")]
+use rustls::time_provider::DefaultTimeProvider;
 use rustls::{
-    CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct, RootCertStore,
+    CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct, NamedGroup, RootCertStore,
     ServerConfig, SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion,
     client::{
         Resumption, WebPkiServerVerifier,
@@ -17,7 +19,12 @@ use rustls::{
     version::{TLS12, TLS13},
 };
 
-use crate::{TlsSettings, TlsSettingsError, TlsVersion};
+#[cfg(feature = "hello")]
+use crate::{Hello, HelloClientConfig, client::Verifier};
+use crate::{TlsSettings, TlsSettingsError, TlsVersion, per_name::PerName, shares::Reused};
+
+/// The name in a certificate for servers that have none.
+const DEFAULT_NAME: &str = "squall.test";
 
 fn wrong(setting: &'static str) -> impl Fn(String) -> TlsSettingsError {
     move |text| TlsSettingsError { setting, text }
@@ -69,9 +76,26 @@ fn provider(settings: &TlsSettings) -> Result<Arc<CryptoProvider>, TlsSettingsEr
         }
     }
     if !settings.groups.is_empty() {
+        // It is not among the default groups because it more than doubles the cost of an exchange.
+        #[cfg(feature = "hello")]
+        all.kx_groups.push(&crate::hybrid::Hybrid);
         all.kx_groups = chosen("groups", &settings.groups, &all.kx_groups, |group| {
             format!("{:?}", group.name()).to_lowercase()
         })?;
+        let is_for_1_2 = all.kx_groups.iter().any(|group| group.usable_for_version(TLS12.version));
+        if versions(&settings.versions).contains(&&TLS12) && !is_for_1_2 {
+            let text = "none of them is for TLS 1.2, which is among the versions";
+            return Err(wrong("groups")(text.into()));
+        }
+    }
+    if settings.fresh_key_shares && !settings.resumption {
+        let text = "without resumption, key shares are always new\n  try leaving it out";
+        return Err(wrong("fresh_key_shares")(text.into()));
+    }
+    if settings.resumption && !settings.fresh_key_shares {
+        for group in all.kx_groups.iter_mut().filter(|group| group.name() == NamedGroup::X25519) {
+            *group = &Reused;
+        }
     }
     Ok(Arc::new(all))
 }
@@ -126,15 +150,7 @@ pub fn client_config(settings: &TlsSettings) -> Result<ClientConfig, TlsSettings
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&versions(&settings.versions))
         .map_err(|error| wrong("versions")(error.to_string()))?;
-    let verifier: Arc<dyn ServerCertVerifier> = match &settings.ca {
-        Some(pem) => {
-            let roots = roots(pem).map_err(wrong("ca"))?;
-            let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
-            let verifier = verifier.map_err(|error| wrong("ca")(error.to_string()))?;
-            if settings.any_name { Arc::new(AnyName(verifier)) } else { verifier }
-        }
-        None => Arc::new(Unverified(provider)),
-    };
+    let verifier = verifier(settings, &provider)?.unwrap_or(Arc::new(Unverified(provider)));
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     let mut client = match &settings.client_certificate {
         Some((chain, key)) => {
@@ -149,6 +165,38 @@ pub fn client_config(settings: &TlsSettings) -> Result<ClientConfig, TlsSettings
     client.alpn_protocols = alpn;
     client.resumption = Resumption::disabled();
     Ok(client)
+}
+
+/// The verifier of servers, if the settings have authorities.
+fn verifier(
+    settings: &TlsSettings,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Option<Arc<dyn ServerCertVerifier>>, TlsSettingsError> {
+    let Some(pem) = &settings.ca else { return Ok(None) };
+    let roots = roots(pem).map_err(wrong("ca"))?;
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
+    let verifier = verifier.map_err(|error| wrong("ca")(error.to_string()))?;
+    let verifier: Arc<dyn ServerCertVerifier> =
+        if settings.any_name { Arc::new(AnyName(verifier)) } else { verifier };
+    Ok(Some(verifier))
+}
+
+/// The configuration of clients that send `hello`, which has their protocols, suites and groups.
+///
+/// # Errors
+/// Authorities that cannot be read.
+#[cfg(feature = "hello")]
+pub fn hello_client_config(
+    settings: &TlsSettings,
+    hello: Arc<Hello>,
+) -> Result<HelloClientConfig, TlsSettingsError> {
+    let provider = Arc::new(ring::default_provider());
+    let verifier = verifier(settings, &provider)?.map(|chain| Verifier {
+        chain,
+        signatures: provider.signature_verification_algorithms,
+        time: Arc::new(DefaultTimeProvider),
+    });
+    Ok(HelloClientConfig::new(hello, verifier))
 }
 
 /// The configuration of servers.
@@ -180,6 +228,15 @@ pub fn server_config(settings: &TlsSettings) -> Result<ServerConfig, TlsSettings
     };
     let mut server =
         builder.with_single_cert(chain, key).map_err(|error| wrong("key")(unfit(&error)))?;
+    if settings.certificate_per_name {
+        if settings.certificate.is_some() {
+            let text = "it makes certificates, but one is given\n  try leaving out certificate";
+            return Err(wrong("certificate_per_name")(text.into()));
+        }
+        let default = settings.server_name.as_deref().unwrap_or(DEFAULT_NAME);
+        let made = PerName::new(default).map_err(wrong("certificate_per_name"))?;
+        server.cert_resolver = Arc::new(made);
+    }
     server.alpn_protocols = alpn;
     // Unused tickets would cost two messages and their keys per session.
     server.send_tls13_tickets = 0;
@@ -240,7 +297,7 @@ fn roots(pem: &[u8]) -> Result<Arc<RootCertStore>, String> {
 fn self_signed(
     name: Option<&str>,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
-    let made = rcgen::generate_simple_self_signed([name.unwrap_or("squall.test").to_owned()]);
+    let made = rcgen::generate_simple_self_signed([name.unwrap_or(DEFAULT_NAME).to_owned()]);
     let made = made.map_err(|error| format!("cannot make a certificate: {error}"))?;
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     Ok((vec![made.cert.der().clone()], key.into()))
@@ -374,6 +431,17 @@ mod tests {
         use rustls::NamedGroup::{X25519, secp256r1, secp384r1};
         let found: Result<_, TlsSettingsError> = groups(&["P-384", "secp256r1", "X25519"]);
         assert_eq!(found.unwrap(), [secp384r1, secp256r1, X25519]);
+        #[cfg(feature = "hello")]
+        {
+            use rustls::NamedGroup::X25519MLKEM768;
+            let found: Result<_, TlsSettingsError> = groups(&["X25519MLKEM768", "x25519"]);
+            assert_eq!(found.unwrap(), [X25519MLKEM768, X25519]);
+            let groups = vec!["x25519mlkem768".to_owned()];
+            let versions = vec![TlsVersion::Tls12, TlsVersion::Tls13];
+            let both = TlsSettings { groups, versions, ..TlsSettings::default() };
+            let why = provider(&both).unwrap_err();
+            assert!(why.text.contains("none of them is for TLS 1.2"), "{why}");
+        }
         let why = groups(&["ffdhe2048"]).unwrap_err();
         assert_eq!(why.setting, "groups");
         assert!(why.text.contains("x25519, secp256r1, secp384r1"), "{why}");

@@ -1,5 +1,9 @@
 //! Settings of TLS sessions, independent of the TLS library.
 
+use std::sync::Arc;
+
+use crate::Hello;
+
 /// Settings of a template's TLS sessions. By default TLS 1.3, a new handshake for each flow, a
 /// certificate generated for the run, and no verification of the peer's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,12 +26,19 @@ pub struct TlsSettings {
     pub client_ca: Option<Vec<u8>>,
     /// Whether servers issue tickets and clients use them.
     pub resumption: bool,
+    /// Whether servers make a certificate for each name that clients request.
+    pub certificate_per_name: bool,
+    /// Whether also clients with a ticket, and their servers, make a new key share each time.
+    pub fresh_key_shares: bool,
     /// The highest common version is used. Empty: TLS 1.3.
     pub versions: Vec<TlsVersion>,
     /// Cipher suites and key exchange groups that are offered or accepted, in order of preference,
     /// by their names at IANA or OpenSSL. Empty: all of the library.
     pub ciphers: Vec<String>,
     pub groups: Vec<String>,
+    /// The hello that clients send, which has their versions, protocols, cipher suites and groups.
+    /// `None`: that of rustls.
+    pub hello: Option<Arc<Hello>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,17 +7,21 @@ pub fn sum(bytes: &[u8]) -> u64 {
     // In host byte order, eight octets at a time: the byte order only swaps the octets of the sum
     // (RFC 1071 §2 B).
     let halves = |v: u64| (v & 0xffff_ffff) + (v >> 32);
-    let (blocks, rest) = bytes.as_chunks::<32>();
+    let halves_at = |word: &[u8; 8]| halves(u64::from_ne_bytes(*word));
+    let (words, rest) = bytes.as_chunks::<8>();
+    let (blocks, words) = words.as_chunks::<4>();
+    // Four sums, because each addition would otherwise wait for the one before. Written out: a loop
+    // over both arrays took twice the instructions for 100 octets.
     let mut total = [0u64; 4];
-    for block in blocks {
-        for (sum, word) in total.iter_mut().zip(block.as_chunks::<8>().0) {
-            *sum += halves(u64::from_ne_bytes(*word));
-        }
+    for [a, b, c, d] in blocks {
+        total[0] += halves_at(a);
+        total[1] += halves_at(b);
+        total[2] += halves_at(c);
+        total[3] += halves_at(d);
     }
     let mut total = total[0] + total[1] + total[2] + total[3];
-    let (words, rest) = rest.as_chunks::<8>();
     for word in words {
-        total += halves(u64::from_ne_bytes(*word));
+        total += halves_at(word);
     }
     let (words, rest) = rest.as_chunks::<4>();
     for word in words {

@@ -1451,10 +1451,13 @@ export interface RoleReport {
   failed: Record<string, number>;
   /**
    * Deviations of peers from the flow program: `unexpected_data`, `too_short`, `no_answer`,
-   * `bad_http`, `bad_websocket`, `closed_early` (the server closed the connection before the last
-   * request); with HTTP/2 also `stream_reset` and `http2` (the peer broke a rule); with the PROXY
-   * protocol also `proxy_missing`, `proxy_malformed`, `proxy_long`, `proxy_checksum`; with TLS also
-   * `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`, `tls_closed`, `tls_timeout`.
+   * `bad_http`, `bad_websocket`, `late_member` (of a group of WebSocket), `closed_early` (the
+   * server closed the connection before the last request); with HTTP/2 also `stream_reset` and
+   * `http2` (the peer broke a rule); with gRPC also `grpc_status` (not as expected),
+   * `grpc_compressed`, `bad_grpc`; with HTTP/3 also `stream_reset`, `http3`, `quic_closed`,
+   * `quic_timeout`, `quic_broken`; with the PROXY protocol also `proxy_missing`, `proxy_malformed`,
+   * `proxy_long`, `proxy_checksum`; with TLS also `tls_alert`, `tls_certificate`,
+   * `tls_incompatible`, `tls_broken`, `tls_closed`, `tls_timeout`.
    */
   protocol_errors: Record<string, number>;
   /**
@@ -1508,6 +1511,8 @@ export interface RoleReport {
   tls: TlsReport | null;
   /** Connections of HTTP/2; present only for templates that use HTTP/2. */
   http2: Http2Report | null;
+  /** Connections of HTTP/3; present only for templates that use HTTP/3. */
+  http3: Http3Report | null;
 }
 
 /** Requests over flows, made by HTTP or by any program that sends and then waits. */
@@ -1563,6 +1568,8 @@ export interface TlsReport {
 export interface Http2Report {
   /** Connections that sent their preface. */
   connections: number;
+  /** Connections of HTTP/1.1, because TLS had not agreed on HTTP/2. */
+  fallbacks: number;
   /** Streams that were opened (clients), or on which a request arrived (servers). */
   streams: number;
   /**
@@ -1580,6 +1587,8 @@ export interface Http2Report {
   resets_received: Record<string, number>;
   /** Streams that a GOAWAY of the server left out: it has not processed them. */
   left_out: number;
+  /** Requests that were sent again, because the server had refused their streams. */
+  repeated: number;
   /** Connections of which the peer announced the end (GOAWAY), by error code. */
   goaways_received: Record<string, number>;
   /**
@@ -1589,6 +1598,55 @@ export interface Http2Report {
   violations: Record<string, number>;
   /** Priorities and unknown frames of peers, which are ignored. */
   ignored: number;
+}
+
+/**
+ * Connections of HTTP/3, which are flows. `setup_ns` of the flows is the time of the handshake of
+ * QUIC, which includes that of TLS.
+ */
+export interface Http3Report {
+  /** Connections whose handshake was completed. */
+  connections: number;
+  /** Streams that were opened (clients), or on which a request arrived (servers). */
+  streams: number;
+  /**
+   * Heads of requests and responses, the octets of their fields, and the octets that remained after
+   * compression (QPACK).
+   */
+  heads_sent: number;
+  head_octets_sent: number;
+  compressed_octets_sent: number;
+  heads_received: number;
+  head_octets_received: number;
+  compressed_octets_received: number;
+  /** Streams that were reset, by error code: `H3_REQUEST_CANCELLED`. */
+  resets_sent: Record<string, number>;
+  resets_received: Record<string, number>;
+  /** Streams that a GOAWAY of the server left out: it has not processed them. */
+  left_out: number;
+  /** Connections of which the peer announced the end (GOAWAY). */
+  goaways_received: number;
+  /** Actions of peers that the protocol forbids, or that exceeded a bound. */
+  violations: Record<string, number>;
+  /** Priorities, unknown frames and unknown streams of peers, which are ignored. */
+  ignored: number;
+  /** Packets of the connections that have ended: sent, and lost as acknowledgments showed. */
+  packets_sent: number;
+  packets_lost: number;
+  /** Times that loss reduced the congestion window of a connection that has ended. */
+  congestion_events: number;
+  /** Retry packets: sent by servers, received by clients. */
+  retries: number;
+  /** Version Negotiation packets: sent by servers, received by clients. */
+  version_negotiations: number;
+  /**
+   * Connections whose client sent requests before the end of the handshake (0-RTT), which the
+   * server accepted, or refused, so that they were sent again.
+   */
+  early_accepted: number;
+  early_refused: number;
+  /** Datagrams that belong to no connection of their flow. */
+  strays: number;
 }
 
 /** The ends of flows that Squall played. */
@@ -3754,7 +3812,7 @@ export interface Flows {
   active_limit?: number | string;
   /**
    * The room for flows of each worker at each port, including those in TIME-WAIT; further ones are
-   * not begun or accepted, and counted as full. A flow takes up to 200 octets of memory. Default:
+   * not begun or accepted, and counted as full. A flow takes up to 160 octets of memory. Default:
    * as many as fit half of the machine's memory, but at least 2,097,152 and at most 268,435,456.
    */
   max_flows?: number | string;
@@ -4074,7 +4132,9 @@ export interface Template {
   /**
    * "2": the flows are connections of HTTP/2, whose streams carry the requests and answers of the
    * programs; or a table with settings. With `tls` it is agreed on by ALPN; without, both ends know
-   * it (h2c). Default: HTTP/1.1, as the programs write it.
+   * it (h2c). "2,1.1": the same with TLS, and HTTP/1.1 if the other end does not choose HTTP/2.
+   * "3": connections of HTTP/3, over QUIC and UDP, always with TLS. Default: HTTP/1.1, as the
+   * programs write it.
    */
   http?: unknown;
   /** false: the template is ignored. Default true. */
@@ -4111,8 +4171,9 @@ export interface Stage {
 /** Settings of TLS sessions, for the ends that Squall runs. */
 export interface Tls {
   /**
-   * The name that clients request (SNI), and the name in a certificate that Squall makes. Default:
-   * the server's address, which is not sent.
+   * The name that clients request (SNI), and the name in a certificate that Squall makes. With
+   * ${flow:DIGITS} or, with data, ${data:COLUMN} in it, each flow requests its own. Default: the
+   * server's address, which is not sent.
    */
   server_name?: string | number | boolean;
   /**
@@ -4133,6 +4194,11 @@ export interface Tls {
   /** A PEM file with its key. Relative to the profile. */
   key?: string | number | boolean;
   /**
+   * true: servers make a certificate for each name that a client requests. Default false: all names
+   * get the same.
+   */
+  certificate_per_name?: boolean;
+  /**
    * A PEM file with the certificate that clients show to servers that ask for one. Default:
    * `certificate`, if Squall runs no servers. Relative to the profile.
    */
@@ -4150,6 +4216,12 @@ export interface Tls {
    */
   resumption?: boolean;
   /**
+   * true: also clients with a ticket, and their servers, make a new key share for each session.
+   * Default false: they use the first one again, which saves two thirds of a resumed session's CPU
+   * time with TLS 1.3, and its forward secrecy.
+   */
+  fresh_key_shares?: boolean;
+  /**
    * "1.3" or "1.2", or a list: the highest version that both ends support is used. Default "1.3".
    */
   versions?: string | string[];
@@ -4160,10 +4232,17 @@ export interface Tls {
    */
   ciphers?: string | string[];
   /**
-   * Groups for the exchange of keys, in order of preference: "x25519", "secp256r1", "secp384r1".
-   * Default: all, in this order.
+   * Groups for the exchange of keys, in order of preference: "x25519", "secp256r1", "secp384r1",
+   * "X25519MLKEM768". Default: the first three, in this order.
    */
   groups?: string | string[];
+  /**
+   * The ClientHello that clients send: that of a browser ("chrome-131", "firefox-135"; the list is
+   * in `squall flows apps`), a JA3 string, JA4_ro, or a capture with it, ".pcap" or ".pcapng",
+   * relative to the profile ("visit.pcapng:3": the third of them). Default: one of the library,
+   * which no browser sends.
+   */
+  hello?: string | number | boolean;
   [key: string]: unknown;
 }
 
@@ -4194,8 +4273,10 @@ export interface Proxy {
   [key: string]: unknown;
 }
 
-/** Settings of HTTP/2, for the ends that Squall runs. */
+/** Settings of HTTP/2 or HTTP/3, for the ends that Squall runs. */
 export interface Http {
+  /** "2", or "3": over QUIC. Default "2". */
+  version?: string;
   /**
    * The number of streams that a client has open at a time. Each runs the client's program by
    * itself; the requests of app = "http" are divided among them. Default 1.
@@ -4212,6 +4293,31 @@ export interface Http {
    * The number of streams that a server accepts at a time; further ones are refused. Default 100.
    */
   max_streams?: number | string;
+  /**
+   * true: with TLS, a connection uses HTTP/1.1 if the other end does not choose HTTP/2 (ALPN). The
+   * requests of a client's streams then follow one another. Default false.
+   */
+  fallback?: boolean;
+  /**
+   * Octets of the table of fields of HTTP/3 that the peer may use, and that each end uses of the
+   * other's (QPACK). Default 0: fields are compressed with the static table alone.
+   */
+  qpack_table?: number | string;
+  /**
+   * true: servers of HTTP/3 answer the first packet of a client with a Retry, so that it proves its
+   * address. Default false.
+   */
+  retry?: boolean;
+  /**
+   * true: clients of HTTP/3 begin with a packet of a reserved version, and with version 1 when the
+   * server has answered it with its versions. Default false.
+   */
+  reserved_version?: boolean;
+  /**
+   * true: clients of HTTP/3 resume sessions and send requests before the handshake is complete
+   * (0-RTT), and servers accept them. Default false.
+   */
+  early_data?: boolean;
   [key: string]: unknown;
 }
 

@@ -5,17 +5,20 @@
 //! is acknowledged.
 
 use squall_tcp::{FlowId, Piece};
+use squall_units::Nanos;
 
 use super::{
-    ANSWERING, ASKED, Apps, FlowSocket, MAX_STASHED, PIECE, ProtocolError, Role, Running, Step,
-    WAITING, ticks,
+    ANSWERING, ASKED, Apps, FlowSocket, MAX_STASHED, PEER_CLOSED, PIECE, ProtocolError, Role,
+    Running, Step, WAITING, ticks,
 };
 use crate::{
     Observer,
-    code::Op,
+    code::{FrameOf, Op, Push},
+    message::Sending,
     websocket::{
-        Connection, Control, FRAMED, Found, KEPT, MAX_MESSAGE, PINGS_RECEIVED, PINGS_SENT,
-        PONGS_RECEIVED, RECEIVED, REFUSAL, SENT, accepts, answer, control_frame, counter_of_close,
+        ANSWER_ON_STREAM, Connection, Control, FRAMED, Found, Frames, KEPT, Late, MAX_MESSAGE,
+        PINGS_RECEIVED, PINGS_SENT, PONGS_RECEIVED, RECEIVED, REFUSAL, SENT, SHARED, SKIPPED,
+        accepts, accepts_on_stream, answer, asks_on_stream, control_frame, counter_of_close,
         end_of_head, key_of, mask_of, message_header, status_of,
     },
 };
@@ -40,10 +43,23 @@ impl<O: Observer> Apps<O> {
     ) {
         let of = self.code.frames[(piece.message & !FRAMED) as usize];
         let message = &self.code.messages[of.message as usize];
-        let sending = || self.sending(state, tuple, piece.nth);
+        let sending = || self.sending_frame(state, tuple, of, piece.nth);
         let mask = |number| mask_of(self.seed, state.flow, piece.nth, number);
         let copy = |from: u32, out: &mut [u8]| message.copy(sending, from, out);
         of.framing.write(message.len(sending), mask, offset, out, copy);
+    }
+
+    /// Marks in a message of a group have the values of the group.
+    fn sending_frame(
+        &self,
+        state: &super::State,
+        tuple: &squall_tcp::Tuple,
+        of: FrameOf,
+        nth: u32,
+    ) -> Sending<'_> {
+        let sending = self.sending(state, tuple, nth);
+        let flow = of.push.map_or(sending.flow, |push| state.flow % push.groups);
+        Sending { flow, ..sending }
     }
 
     /// All data of a flow with WebSocket may be acknowledged: nothing is kept any more.
@@ -91,7 +107,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             if let Some(status) = status_of(head) {
                 flow.apps.observer.status(program, (status / 100) as u8);
             }
-            if accepts(head, &key) {
+            let accepted =
+                if flow.socket.is_stream() { accepts_on_stream(head) } else { accepts(head, &key) };
+            if accepted {
                 flow.state.at &= !(ASKED | ANSWERING);
                 return true;
             }
@@ -103,14 +121,19 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     /// A server's handshake.
     pub(super) fn websocket_accept(&mut self) -> Step {
         self.handshake(|flow, place, connection, end| {
-            let program = flow.program;
-            let Some(answer) = key_of(&connection.early[..end]).map(answer) else {
+            let (program, stream) = (flow.program, flow.socket.is_stream());
+            let head = &connection.early[..end];
+            let answer = match stream {
+                true => asks_on_stream(head).then(|| ANSWER_ON_STREAM.to_owned()),
+                false => key_of(head).map(answer),
+            };
+            let Some(answer) = answer else {
                 flow.apps.observer.status(program, 4);
                 flow.send_kept(place, connection, |kept| kept.extend_from_slice(REFUSAL));
                 flow.fail(ProtocolError::BadHttp);
                 return false;
             };
-            flow.apps.observer.status(program, 1);
+            flow.apps.observer.status(program, if stream { 2 } else { 1 });
             flow.send_kept(place, connection, |kept| kept.extend_from_slice(answer.as_bytes()));
             true
         })
@@ -159,12 +182,20 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             self.state.began = ticks(self.socket.now());
         }
         let program = self.program;
-        self.apps.observer.sent(program, len);
+        self.count_sent(len);
         self.apps.observer.counted(program, SENT, 1);
         self.state.at += PIECE;
         let len = of.framing.total(len) as u32;
         self.socket.send(Piece { message: FRAMED | frame, nth, len });
         Step::On
+    }
+
+    /// Counts octets of a message. On a stream, the octets of all frames are counted instead.
+    fn count_sent(&mut self, octets: u32) {
+        if !S::PART {
+            let program = self.program;
+            self.apps.observer.sent(program, octets);
+        }
     }
 
     /// The step instead of sending, if nothing may be sent now. A server has finished when the client
@@ -214,6 +245,135 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             return Step::Over;
         }
         if self.is_closing_websocket() { self.jump_to_end() } else { self.wait_for_peer() }
+    }
+
+    /// Sends each message of a group to its connections. They arrive in `read_frames`, which wakes
+    /// the other members.
+    pub(super) fn websocket_fan_out(&mut self, groups: u32) -> Step {
+        // Acknowledgments make room, also for the group.
+        self.state.at &= !WAITING;
+        let id = self.socket.id();
+        let (program, number) = (self.program.0, self.state.flow % groups);
+        let mut group = None;
+        self.with_connection(|flow, _, connection| {
+            let joined = connection.group;
+            let groups = &mut flow.apps.websockets.groups;
+            let place = joined.unwrap_or_else(|| groups.join(program, number, id));
+            connection.group = Some(place);
+            group = connection.group;
+        });
+        let Some(place) = group else { return Step::Waits };
+        self.read_early();
+        if self.has_failed() {
+            return Step::Over;
+        }
+        let unacknowledged = self.socket.unacknowledged();
+        // The acknowledgement of all data ends a pause, so further data have to wait.
+        let mut paused = false;
+        self.with_connection(|_, _, connection| paused = connection.paused);
+        let frames = self.apps.websockets.groups.next(place, id, unacknowledged);
+        if self.is_closing_websocket() {
+            return self.jump_to_end();
+        }
+        if self.is(PEER_CLOSED) {
+            return self.closed_early();
+        }
+        match frames {
+            Err(Late) => {
+                self.fail(ProtocolError::LateMember);
+                return Step::Over;
+            }
+            // The rest of the ring is for others.
+            Ok(Some(frames)) if !paused && (unacknowledged as usize) < MAX_KEPT => {
+                self.apps.websockets.groups.sent(place, id, frames);
+                self.count_sent(frames.octets);
+                let program = self.program;
+                self.apps.observer.counted(program, SENT, frames.messages);
+                let Frames { nth, octets: len, .. } = frames;
+                self.socket.send(Piece { message: SHARED | place, nth, len });
+            }
+            Ok(_) => {}
+        }
+        self.state.at |= WAITING;
+        Step::Waits
+    }
+
+    /// Ends a flow that is over for its program, but not for its group, because the peer does not
+    /// acknowledge messages.
+    #[cold]
+    pub(super) fn end_late_member(&mut self) {
+        let (id, unacknowledged) = (self.socket.id(), self.socket.unacknowledged());
+        let mut late = false;
+        self.with_connection(|flow, _, connection| {
+            let Some(place) = connection.group else { return };
+            let groups = &mut flow.apps.websockets.groups;
+            if unacknowledged == 0 {
+                // It sends nothing else, and nothing of it is asked for again.
+                connection.group = None;
+                groups.leave(place, id);
+                return;
+            }
+            late = groups.next(place, id, unacknowledged).is_err();
+        });
+        if late {
+            self.socket.abort();
+        }
+    }
+
+    /// Sends message k of the connection's group at time k of the timers' clock, until the client
+    /// closes. Messages for which there is no room are left out.
+    pub(super) fn websocket_push(&mut self, frame: u32) -> Step {
+        self.read_early();
+        if self.has_failed() {
+            return Step::Over;
+        }
+        if self.is_closing_websocket() {
+            return self.jump_to_end();
+        }
+        if self.is(PEER_CLOSED) {
+            return self.closed_early();
+        }
+        let of = self.apps.code.frames[frame as usize];
+        let Push { every: Nanos(every), groups } = of.push.expect("a message with a time");
+        // The times of the groups are evenly spread.
+        let group = u64::from(self.state.flow % groups);
+        let begins = (u128::from(every) * u128::from(group) / u128::from(groups)) as u64;
+        let last = self.socket.due().0.saturating_sub(begins) / every;
+        let (mut messages, mut paused) = (0..0, false);
+        self.with_connection(|_, _, connection| {
+            let next = connection.next.replace(last + 1).unwrap_or(last + 1);
+            connection.next = Some(next.max(last + 1));
+            messages = next..last + 1;
+            paused = connection.paused;
+        });
+        let program = self.program;
+        // The acknowledgement of all data ends a pause, so further data have to wait.
+        while !paused && !messages.is_empty() && (self.socket.unacknowledged() as usize) < MAX_KEPT
+        {
+            let Some(number) = messages.next() else { break };
+            // Only the lower half is used, so that numbers may come again.
+            let nth = number as u32;
+            let tuple = self.socket.tuple();
+            let sending = || self.apps.sending_frame(self.state, &tuple, of, nth);
+            let len = self.apps.code.messages[of.message as usize].len(sending);
+            // All marks in the message are empty.
+            if len == 0 {
+                continue;
+            }
+            self.count_sent(len);
+            self.apps.observer.counted(program, SENT, 1);
+            let len = of.framing.total(len) as u32;
+            self.socket.send(Piece { message: FRAMED | frame, nth, len });
+        }
+        let skipped = messages.end.saturating_sub(messages.start);
+        if skipped > 0 {
+            let skipped = u32::try_from(skipped).unwrap_or(u32::MAX);
+            self.apps.observer.counted(program, SKIPPED, skipped);
+        }
+        let mut next = last + 1;
+        self.with_connection(|_, _, connection| next = connection.next.unwrap_or(next));
+        self.socket.wake_at(Nanos(next * every + begins));
+        Step::Waits
     }
 
     pub(super) fn websocket_ping(&mut self) -> Step {
@@ -283,7 +443,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
 
     fn read_frames(&mut self, place: u32, connection: &mut Connection, mut input: &[u8]) {
         let program = self.program;
-        let (masked, echo) = (self.traits.role == Role::Server, matches!(self.op(), Op::WsEcho));
+        let masked = self.traits.role == Role::Server;
+        let echo = matches!(self.op(), Op::WsEcho | Op::WsFanOut { .. });
         // Data after a close is ignored (section 5.5.1).
         while !connection.closed_by_peer && !self.has_failed() {
             let Connection { reader, message, .. } = &mut *connection;
@@ -301,8 +462,13 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                         continue;
                     }
                     let message = std::mem::take(&mut connection.message);
+                    if let Some(group) = connection.group {
+                        let Apps { websockets, calls, .. } = &mut *self.apps;
+                        websockets.groups.push(group, kind, &message, |id| calls.wake(id));
+                        continue;
+                    }
                     self.apps.observer.counted(program, SENT, 1);
-                    self.apps.observer.sent(program, message.len() as u32);
+                    self.count_sent(message.len() as u32);
                     self.send_kept(place, connection, |kept| {
                         message_header(kind, message.len() as u32, kept);
                         kept.extend_from_slice(&message);

@@ -1,12 +1,6 @@
-//! HTTP/2 between programs and their flow, inside of TLS if there is any: a stream is a flow to its
-//! program (docs/adr/0065-http2-http3.md).
-//!
-//! A client's connection has *lanes*, each a run of the program with a state of its own; each of
-//! its requests opens the next stream. A server's program runs once for each stream. Programs write
-//! and read HTTP/1.1.
+//! HTTP/2 between programs and their flow, inside of TLS if there is any.
 
-mod check;
-mod heads;
+mod call;
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -17,12 +11,19 @@ use squall_http::h2::{
     self, Blocked, Cause, Code, Events, Head, HeadKind, Limits, PeerSettings, Scratch, Settings,
     StreamId, Why, setting,
 };
-use squall_tcp::{Event, FlowId, Piece, Reason, Tuple};
+use squall_tcp::{Event, FlowId, Piece, Reason};
 use squall_units::{Nanos, mix};
 
-use self::heads::{Body, Heads, MAX_HEAD, Outline, Prepared};
 use crate::{
-    Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role, State, layers, message::Ready,
+    Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role,
+    grpc::Incoming,
+    layers,
+    message::Ready,
+    streams::{
+        self, LaneIds, LaneSocket, add,
+        heads::{Body, Heads, Prepared},
+        parts, run,
+    },
 };
 
 /// Marks pieces that belong to a connection, whose index is in the other bits; `nth` is the piece's
@@ -36,6 +37,8 @@ const AHEAD: usize = 128 << 10;
 const MAX_DATA: u32 = 16 << 10;
 /// A connection's window is this number of windows of a stream.
 const WINDOWS: u32 = 4;
+/// How often a request is sent again because the server has refused its stream.
+const MAX_REPEATS: u8 = 5;
 
 /// Settings of HTTP/2 for the flows of a template, at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,11 +52,20 @@ pub struct Http2 {
     pub header_table: u32,
     /// Streams that a server accepts at a time.
     pub max_streams: u32,
+    /// Whether a connection uses HTTP/1.1 if TLS has not agreed on HTTP/2 (ALPN). The runs of a
+    /// client's program then follow one another.
+    pub fallback: bool,
 }
 
 impl Default for Http2 {
     fn default() -> Self {
-        Self { streams: 1, window: 65_535, header_table: 4_096, max_streams: 100 }
+        Self {
+            streams: 1,
+            window: h2::DEFAULT_WINDOW,
+            header_table: 4_096,
+            max_streams: 100,
+            fallback: false,
+        }
     }
 }
 
@@ -61,6 +73,8 @@ impl Default for Http2 {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Http2Counts {
     pub connections: u64,
+    /// Connections that use HTTP/1.1, because TLS has not agreed on HTTP/2.
+    pub fallbacks: u64,
     /// Streams that were opened (clients), or on which a request arrived (servers).
     pub streams: u64,
     /// Field blocks, the octets of their names and values, and their octets as compressed.
@@ -75,6 +89,8 @@ pub struct Http2Counts {
     pub resets_received: BTreeMap<&'static str, u64>,
     /// Streams that a GOAWAY of the server left out: it has not processed them.
     pub left_out: u64,
+    /// Requests that were sent again, because the server had refused their streams.
+    pub repeated: u64,
     /// Connections that the peer has announced to end, by error code.
     pub goaways_received: BTreeMap<&'static str, u64>,
     /// Actions of peers that RFC 9113 forbids, or that exceeded a bound.
@@ -88,6 +104,7 @@ impl Http2Counts {
     pub fn merge(&mut self, other: &Self) {
         let Self {
             connections,
+            fallbacks,
             streams,
             heads_sent,
             head_octets_sent,
@@ -98,11 +115,13 @@ impl Http2Counts {
             resets_sent,
             resets_received,
             left_out,
+            repeated,
             goaways_received,
             violations,
             ignored,
         } = other;
         self.connections += connections;
+        self.fallbacks += fallbacks;
         self.streams += streams;
         self.heads_sent += heads_sent;
         self.head_octets_sent += head_octets_sent;
@@ -111,6 +130,7 @@ impl Http2Counts {
         self.head_octets_received += head_octets_received;
         self.compressed_octets_received += compressed_octets_received;
         self.left_out += left_out;
+        self.repeated += repeated;
         self.ignored += ignored;
         for (sums, added) in [
             (&mut self.resets_sent, resets_sent),
@@ -131,7 +151,7 @@ pub(crate) struct Layer {
     places: HashMap<FlowId, u32>,
     connections: Vec<Option<Box<Connection>>>,
     free: Vec<u32>,
-    ids: LaneIds,
+    ids: Ids,
     buffers: Buffers,
 }
 
@@ -141,6 +161,7 @@ struct Speaker {
     role: Role,
     secure: bool,
     lanes: u16,
+    fallback: bool,
     limits: Limits,
     heads: Heads,
     tally: Tally,
@@ -167,27 +188,6 @@ struct Buffers {
     resets: Vec<(StreamId, Code)>,
 }
 
-/// Numbers of lanes, with which their early octets are found: no flow has the upper half.
-#[derive(Debug, Default)]
-struct LaneIds {
-    next: u32,
-    free: Vec<u32>,
-}
-
-impl LaneIds {
-    fn take(&mut self) -> FlowId {
-        let number = self.free.pop().unwrap_or_else(|| {
-            self.next += 1;
-            self.next - 1
-        });
-        FlowId(1 << 31 | number)
-    }
-
-    fn put(&mut self, FlowId(number): FlowId) {
-        self.free.push(number & !(1 << 31));
-    }
-}
-
 #[derive(Debug)]
 struct Connection {
     peer: h2::Connection,
@@ -202,59 +202,16 @@ struct Connection {
     peer_closed: bool,
     /// Whether the flow has ended: nothing more is read or sent.
     over: bool,
+    /// Whether the connection uses HTTP/1.1: the lanes run one after the other, `turn` is the
+    /// number of the running lane, and `peer` is not used.
+    plain: bool,
+    /// Whether TCP holds the peer back for that lane.
+    held_back: bool,
 }
 
-/// A run of the program, and the stream that it uses.
-#[derive(Debug)]
-struct Lane {
-    id: FlowId,
-    state: State,
-    stream: Option<StreamId>,
-    /// Messages of the program that have not begun.
-    messages: VecDeque<Piece>,
-    /// A message whose body is being sent, from this octet on.
-    sending: Option<(Piece, u32)>,
-    /// The program's timer.
-    wake: Option<Nanos>,
-    /// The framing of the message that is being received.
-    body: Body,
-    /// Whether the request had the method HEAD.
-    asked_head: bool,
-    /// Whether the answer has been sent completely (servers).
-    answered: bool,
-    /// Whether the peer has ended the stream (servers).
-    ended: bool,
-    aborted: bool,
-    /// Whether the program cannot take more, and the octets for which no credit was given.
-    paused: bool,
-    withheld: u32,
-}
-
-impl Lane {
-    fn new(id: FlowId, state: State, stream: Option<StreamId>) -> Self {
-        Self {
-            id,
-            state,
-            stream,
-            messages: VecDeque::new(),
-            sending: None,
-            wake: None,
-            body: Body::None,
-            asked_head: false,
-            answered: false,
-            ended: false,
-            aborted: false,
-            paused: false,
-            withheld: 0,
-        }
-    }
-
-    /// Octets of the program that have not become frames.
-    fn queued(&self) -> u32 {
-        let rest = self.sending.map_or(0, |(piece, from)| piece.len - from);
-        self.messages.iter().fold(rest, |sum, piece| sum.saturating_add(piece.len))
-    }
-}
+type Lane = streams::Lane<StreamId>;
+/// No flow has the upper half.
+type Ids = LaneIds<{ 1 << 31 }>;
 
 /// Clones only the programs: another worker has its own flows and counts.
 impl Clone for Layer {
@@ -266,7 +223,8 @@ impl Clone for Layer {
 }
 
 impl Layer {
-    /// `messages`: the program's messages, with the numbers of their pieces.
+    /// `secure`: inside of TLS. `websocket`: the program uses WebSocket. `messages`: the program's
+    /// messages, with the numbers of their pieces.
     ///
     /// # Panics
     /// If a setting is out of its range.
@@ -274,7 +232,7 @@ impl Layer {
         &mut self,
         program: ProgramId,
         role: Role,
-        secure: bool,
+        (secure, websocket): (bool, bool),
         settings: &Http2,
         messages: impl Iterator<Item = (u32, &'a Ready)>,
     ) {
@@ -287,7 +245,11 @@ impl Layer {
             Role::Server => (setting::MAX_CONCURRENT_STREAMS, settings.max_streams),
         });
         list.push((setting::MAX_HEADER_LIST_SIZE, Limits::HEAD));
-        let window = settings.window.saturating_mul(WINDOWS).clamp((1 << 16) - 1, (1 << 31) - 1);
+        if websocket && role == Role::Server {
+            list.push((setting::ENABLE_CONNECT_PROTOCOL, 1));
+        }
+        let window = settings.window.saturating_mul(WINDOWS);
+        let window = window.clamp(h2::DEFAULT_WINDOW, h2::MAX_WINDOW);
         let announced = Settings::new(&list, window).expect("the profile's settings are in range");
         let mut heads = Heads::default();
         for (piece, message) in messages {
@@ -297,6 +259,7 @@ impl Layer {
             role,
             secure,
             lanes: settings.streams,
+            fallback: settings.fallback,
             limits: Limits::new(announced),
             heads,
             tally: Tally::default(),
@@ -312,6 +275,12 @@ impl Layer {
     #[inline]
     fn speaker(&self, program: ProgramId) -> Option<&Speaker> {
         self.programs.get(usize::from(program.0))?.as_deref()
+    }
+
+    /// Whether connections use HTTP/1.1 if TLS has not agreed on HTTP/2.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code))]
+    pub fn falls_back(&self, program: ProgramId) -> bool {
+        self.speaker(program).is_some_and(|speaker| speaker.fallback)
     }
 
     /// Runs of a client's program in a flow.
@@ -398,7 +367,9 @@ impl Layer {
         program: ProgramId,
     ) {
         let Some(speaker) = self.programs[usize::from(program.0)].as_deref_mut() else { return };
-        speaker.tally.counts.connections += 1;
+        let plain = socket.chose_http1();
+        speaker.tally.counts.connections += u64::from(!plain);
+        speaker.tally.counts.fallbacks += u64::from(plain);
         let fixed = speaker.heads.fixed();
         let state = *socket.state();
         let (peer, lanes) = match speaker.role {
@@ -409,7 +380,10 @@ impl Layer {
             let state = apps.lane(&state, u32::from(number), u32::from(lanes));
             Lane::new(self.ids.take(), state, None)
         };
-        let lanes = (0..lanes).map(lane).collect();
+        let mut lanes: Vec<Lane> = (0..lanes).map(lane).collect();
+        if plain && speaker.role == Role::Server {
+            lanes.push(Lane::new(self.ids.take(), state, None));
+        }
         let connection = Connection {
             peer,
             kept: VecDeque::new(),
@@ -419,6 +393,8 @@ impl Layer {
             wake: None,
             peer_closed: false,
             over: false,
+            plain,
+            held_back: false,
         };
         let place = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
@@ -461,12 +437,6 @@ impl Tally {
     }
 }
 
-fn add(counts: &mut BTreeMap<&'static str, u64>, name: &'static str, n: u64) {
-    if n > 0 {
-        *counts.entry(name).or_default() += n;
-    }
-}
-
 fn name_of(code: Code) -> &'static str {
     code.name().unwrap_or("unknown code")
 }
@@ -480,23 +450,14 @@ struct Flow<'a, O, S> {
     program: ProgramId,
     place: u32,
     buffers: &'a mut Buffers,
-    ids: &'a mut LaneIds,
-}
-
-/// Runs a lane's program.
-fn run<O: Observer, S: FlowSocket>(
-    apps: &mut Apps<O>,
-    socket: &mut S,
-    lane: &mut Lane,
-    event: Event<'_>,
-) {
-    apps.run_program(&mut LaneSocket { socket, lane }, event);
+    ids: &'a mut Ids,
 }
 
 impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
     fn established(&mut self) {
         self.apps.begin_flow(self.socket, !S::SECURED);
-        for at in 0..self.connection.lanes.len() {
+        let begin = if self.connection.plain { 1 } else { self.connection.lanes.len() };
+        for at in 0..begin {
             self.run(at, Event::Established);
         }
         self.settle();
@@ -507,6 +468,10 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         if self.connection.over {
             // Data after the end is ignored.
             return;
+        }
+        if self.connection.plain {
+            self.run(self.connection.turn, Event::Received(octets));
+            return self.settle();
         }
         let Connection { peer, lanes, .. } = &mut *self.connection;
         let Buffers { text, scratch, taken, resets, .. } = &mut *self.buffers;
@@ -547,7 +512,10 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             return;
         }
         for at in 0..self.connection.lanes.len() {
-            if !self.connection.lanes[at].ended {
+            let lane = &mut self.connection.lanes[at];
+            let ended = lane.ended;
+            lane.ended |= lane.tunnel;
+            if !ended {
                 self.run(at, Event::PeerClosed);
             }
         }
@@ -571,14 +539,15 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
     }
 
     fn gone(&mut self, reason: Reason) {
-        for lane in &mut self.connection.lanes {
+        let Connection { lanes, over, plain, .. } = &mut *self.connection;
+        // A server between two requests has nothing left to do.
+        let mut idle = self.speaker.role == Role::Server && !*over && (*plain || lanes.is_empty());
+        for lane in lanes {
+            let socket = &mut *self.socket;
+            idle &= self.apps.is_idle(&mut LaneSocket { socket, lane: &mut *lane });
             run(self.apps, self.socket, lane, Event::Gone(reason));
             self.ids.put(lane.id);
         }
-        // A server between two requests has nothing left to do.
-        let idle = self.speaker.role == Role::Server
-            && self.connection.lanes.is_empty()
-            && !self.connection.over;
         self.apps.flow_gone(self.socket, reason, idle);
     }
 
@@ -596,6 +565,9 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         self.drop_unneeded();
         if self.connection.over {
             return;
+        }
+        if self.connection.plain {
+            return self.settle_plain();
         }
         loop {
             self.credit();
@@ -620,6 +592,60 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         }
         self.end_if_done();
         self.send();
+        self.set_timer();
+    }
+
+    /// The same for a connection of HTTP/1.1, whose lanes run one after the other.
+    fn settle_plain(&mut self) {
+        loop {
+            self.pump_plain();
+            if self.has_failed_lane() {
+                return self.give_up();
+            }
+            let more = self.continue_lanes();
+            let Connection { lanes, turn, peer_closed, .. } = &mut *self.connection;
+            if self.apps.has_finished(&lanes[*turn].state) && lanes[*turn].queued() == 0 {
+                if *turn + 1 == lanes.len() {
+                    return self.finish();
+                }
+                if *peer_closed {
+                    return self.fail(ProtocolError::ClosedEarly, Code::NO_ERROR);
+                }
+                *turn += 1;
+                self.run(self.connection.turn, Event::Established);
+            } else if !more {
+                break;
+            }
+        }
+        let Connection { lanes, turn, held_back, .. } = &mut *self.connection;
+        let paused = lanes[*turn].paused;
+        match (mem::replace(held_back, paused), paused) {
+            (false, true) => self.socket.pause(),
+            (true, false) => self.socket.resume(),
+            _ => {}
+        }
+        self.set_timer();
+    }
+
+    /// Passes on the messages of the running lane without frames, until TCP has enough.
+    fn pump_plain(&mut self) {
+        let tuple = self.socket.tuple();
+        while self.has_room() {
+            let lane = &mut self.connection.lanes[self.connection.turn];
+            let next = lane.sending.or_else(|| lane.messages.pop_front().map(|piece| (piece, 0)));
+            let Some((piece, from)) = next else { break };
+            let len = (piece.len - from).min(MAX_DATA);
+            let out = &mut self.buffers.out;
+            let begin = out.len();
+            out.resize(begin + len as usize, 0);
+            self.apps.write(&lane.state, &tuple, piece, from, &mut out[begin..]);
+            lane.sending = (from + len < piece.len).then_some((piece, from + len));
+        }
+        self.send();
+    }
+
+    /// Sets the flow's timer to the earliest of the lanes.
+    fn set_timer(&mut self) {
         let next = self.connection.lanes.iter().filter_map(|lane| lane.wake).min();
         if let Some(at) = next.filter(|_| next != self.connection.wake) {
             self.connection.wake = next;
@@ -647,6 +673,8 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             let octets = mem::take(&mut lane.withheld);
             self.buffers.taken.extend(lane.stream.map(|stream| (stream, octets)));
         }
+        let canceled = lanes.iter_mut().filter_map(|lane| lane.canceled.take());
+        self.buffers.resets.extend(canceled.map(|stream| (stream, Code::CANCEL)));
         for (stream, octets) in self.buffers.taken.drain(..) {
             peer.consumed(stream, octets, &self.speaker.limits);
         }
@@ -691,16 +719,28 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             if len == 0 {
                 return Ok(false);
             }
+            let end = len == left && !lane.tunnel && parts::is_last(piece);
             let out = &mut self.buffers.out;
-            self.connection.peer.data(stream, len, len == left, out);
+            self.connection.peer.data(stream, len, end, out);
             let begin = out.len();
             out.resize(begin + len as usize, 0);
-            self.apps.write(&lane.state, &tuple, piece, from, &mut out[begin..]);
+            self.apps.write(&lane.state, &tuple, parts::plain(piece), from, &mut out[begin..]);
             lane.sending = (len < left).then_some((piece, from + len));
-            lane.answered |= len == left;
+            lane.answered |= end;
+            lane.open &= !end;
             return Ok(true);
         }
+        if let (true, Some(stream)) = (lane.tunnel, lane.stream) {
+            return Ok(self.pump_tunnel(at, stream));
+        }
+        if let (true, Some(stream)) = (lane.open, lane.stream)
+            && let Some(sent) = self.pump_call(at, stream)
+        {
+            return Ok(sent);
+        }
+        let lane = &mut self.connection.lanes[at];
         let Some(&piece) = lane.messages.front() else { return Ok(false) };
+        let (part, piece) = (parts::of(piece), parts::plain(piece));
         match (self.speaker.role, lane.stream) {
             // One request at a time.
             (Role::Client, Some(_)) => return Ok(false),
@@ -710,14 +750,36 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             {
                 return Ok(false);
             }
+            // At once, it would be refused again.
+            (Role::Client, None) if lane.refused && self.connection.peer.streams() > 0 => {
+                return Ok(false);
+            }
             (Role::Server, _) if lane.answered => {
                 return Err((ProtocolError::BadHttp, Code::INTERNAL_ERROR));
             }
             _ => {}
         }
-        let outline = self.prepare(at, piece, &tuple)?;
+        let Speaker { heads, role, secure, .. } = &*self.speaker;
+        let Buffers { text, prepared, .. } = &mut *self.buffers;
+        let of = (heads, *role, *secure);
+        let outline = lane.write_head(self.apps, of, (piece, &tuple), (text, prepared));
+        let outline = outline.map_err(|_| (ProtocolError::BadHttp, Code::INTERNAL_ERROR))?;
+        if outline.trailers != (part == parts::TRAILERS) {
+            return Err((ProtocolError::BadHttp, Code::INTERNAL_ERROR));
+        }
         let lane = &mut self.connection.lanes[at];
         let peer = &mut self.connection.peer;
+        let tunnel = match self.speaker.role {
+            Role::Client => outline.tunnel,
+            Role::Server => outline.tunnel && lane.body == Body::Tunnel,
+        };
+        // RFC 8441 section 3.
+        if tunnel && self.speaker.role == Role::Client && !peer.peer().connect_protocol {
+            return match peer.has_settings() {
+                true => Err((ProtocolError::BadWebsocket, Code::NO_ERROR)),
+                false => Ok(false),
+            };
+        }
         let stream = match lane.stream {
             Some(stream) => stream,
             None if self.connection.peer_closed => {
@@ -726,17 +788,20 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             None => match peer.open() {
                 Ok(stream) => stream,
                 Err(Blocked::Streams) => return Ok(false),
+                // Other streams may still get their answers.
+                Err(Blocked::GoingAway) if peer.streams() > 0 => return Ok(false),
                 Err(Blocked::GoingAway | Blocked::Ids) => {
                     return Err((ProtocolError::ClosedEarly, Code::NO_ERROR));
                 }
             },
         };
         lane.messages.pop_front();
-        let end = outline.len == piece.len && !outline.interim;
+        let open = part == parts::OPEN;
+        let end = outline.len == piece.len && !outline.interim && !tunnel && !open;
         let (heads, prepared) = (&self.speaker.heads, &self.buffers.prepared);
         let mut compressed = 0;
         let sent = peer.head(stream, end, &mut self.buffers.out, |encoder, block| {
-            compressed = heads.encode(prepared, encoder, block);
+            compressed = heads.encode(prepared, block, |field, block| encoder.field(field, block));
         });
         let counts = &mut self.speaker.tally.counts;
         counts.heads_sent += u64::from(sent);
@@ -746,46 +811,46 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             counts.streams += 1;
             lane.stream = Some(stream);
             lane.asked_head = outline.asks_head;
+            lane.request = Some(piece).filter(|_| lane.alone && part == 0);
         }
+        lane.tunnel = tunnel;
         lane.sending = (outline.len < piece.len).then_some((piece, outline.len));
         lane.answered |= end;
+        lane.open = open;
+        if open {
+            self.cancel_if_asked(at);
+        }
         Ok(true)
     }
 
-    /// Translates the head of a message.
-    fn prepare(
-        &mut self,
-        at: usize,
-        piece: Piece,
-        tuple: &Tuple,
-    ) -> Result<Outline, (ProtocolError, Code)> {
-        let Speaker { heads, role, secure, .. } = &*self.speaker;
-        let Buffers { text, prepared, .. } = &mut *self.buffers;
-        let known = heads.known(piece.message, prepared);
-        let outline = match known {
-            Some(outline) => Ok(outline),
-            None => {
-                text.clear();
-                text.resize((piece.len as usize).min(MAX_HEAD), 0);
-                self.apps.write(&self.connection.lanes[at].state, tuple, piece, 0, text);
-                heads.prepare(text, *role, *secure, prepared)
-            }
-        };
-        let checked = outline.and_then(|outline| {
-            let body = piece.len.saturating_sub(outline.len);
-            outline.check_body(body.into()).map(|()| outline)
-        });
-        checked.map_err(|_| (ProtocolError::BadHttp, Code::INTERNAL_ERROR))
+    /// Makes the next frame of a tunnel: messages become data without a head, and the program's
+    /// close becomes the end of the stream (RFC 8441 section 5). Returns whether there was a frame
+    /// to make.
+    fn pump_tunnel(&mut self, at: usize, stream: StreamId) -> bool {
+        let Connection { peer, lanes, .. } = &mut *self.connection;
+        let lane = &mut lanes[at];
+        if let Some(piece) = lane.messages.pop_front() {
+            lane.sending = Some((piece, 0));
+            return true;
+        }
+        let ends = lane.closing && !lane.answered;
+        if ends {
+            peer.data(stream, 0, true, &mut self.buffers.out);
+            lane.answered = true;
+        }
+        ends
     }
 
     /// Lets programs continue whose messages have become frames. Returns whether one has sent more.
     fn continue_lanes(&mut self) -> bool {
         let mut more = false;
         for at in 0..self.connection.lanes.len() {
-            let lane = &self.connection.lanes[at];
-            if lane.queued() == 0 && lane.state.has_pieces() {
+            let lane = &mut self.connection.lanes[at];
+            if lane.queued() == 0 && mem::take(&mut lane.unreported) {
+                let paused = lane.paused;
                 self.run(at, Event::Acknowledged { octets: 0, all: true });
-                more |= self.connection.lanes[at].queued() > 0;
+                let lane = &self.connection.lanes[at];
+                more |= lane.queued() > 0 || paused && !lane.paused;
             }
         }
         more || self.has_failed_lane()
@@ -804,8 +869,10 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         }
         for at in (0..self.connection.lanes.len()).rev() {
             let lane = &self.connection.lanes[at];
-            let done = lane.answered && lane.ended || self.apps.has_finished(&lane.state);
-            if lane.queued() > 0 || !done {
+            let ended = lane.answered && lane.ended;
+            // After the close of a tunnel, its other end closes, too.
+            let done = ended || !lane.tunnel && self.apps.has_finished(&lane.state);
+            if !lane.has_sent_all() || !done {
                 continue;
             }
             let mut lane = self.connection.lanes.swap_remove(at);
@@ -835,7 +902,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         match self.speaker.role {
             Role::Client => {
                 let mut lanes = lanes.iter();
-                if !lanes.all(|lane| self.apps.has_finished(&lane.state) && lane.queued() == 0) {
+                if !lanes.all(|lane| self.apps.has_finished(&lane.state) && lane.has_sent_all()) {
                     return;
                 }
                 peer.go_away(Code::NO_ERROR);
@@ -844,6 +911,11 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             Role::Server if *peer_closed && lanes.is_empty() => {}
             Role::Server => return,
         }
+        self.finish();
+    }
+
+    /// Closes the flow, whose programs have all reached their end.
+    fn finish(&mut self) {
         self.send();
         self.connection.over = true;
         self.apps.finish_flow(self.socket);
@@ -856,11 +928,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         if self.has_failed_lane() {
             return self.give_up();
         }
-        if !self.connection.peer.is_over() {
-            self.connection.peer.go_away(code);
-        }
-        self.connection.peer.control(&self.speaker.limits, &mut self.buffers.out);
-        self.send();
+        self.send_goaway(code);
         self.connection.over = true;
         self.apps.fail_flow(self.socket, Some(error));
     }
@@ -870,17 +938,29 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
     fn give_up(&mut self) {
         self.connection.over = true;
         let aborted = self.connection.lanes.iter().any(|lane| lane.aborted);
-        if !aborted {
-            self.connection.peer.go_away(Code::NO_ERROR);
-            self.connection.peer.control(&self.speaker.limits, &mut self.buffers.out);
+        if aborted {
+            self.send();
+        } else {
+            self.send_goaway(Code::NO_ERROR);
         }
-        self.send();
         self.apps.fail_flow(self.socket, None);
         if aborted {
             self.socket.abort();
         } else {
             self.socket.close();
         }
+    }
+
+    /// Sends GOAWAY, after all frames that were made.
+    fn send_goaway(&mut self, code: Code) {
+        let Connection { peer, plain: false, .. } = &mut *self.connection else {
+            return self.send();
+        };
+        if !peer.is_over() {
+            peer.go_away(code);
+        }
+        peer.control(&self.speaker.limits, &mut self.buffers.out);
+        self.send();
     }
 
     /// Passes frames to TCP or TLS.
@@ -906,7 +986,7 @@ struct Receiver<'a, O, S> {
     tally: &'a mut Tally,
     program: ProgramId,
     lanes: &'a mut Vec<Lane>,
-    ids: &'a mut LaneIds,
+    ids: &'a mut Ids,
     text: &'a mut Vec<u8>,
     taken: &'a mut Vec<(StreamId, u32)>,
     resets: &'a mut Vec<(StreamId, Code)>,
@@ -924,35 +1004,32 @@ impl<O: Observer, S: FlowSocket> Receiver<'_, O, S> {
         self.failed.is_some() || self.lanes.iter().any(|lane| lane.state.has_failed())
     }
 
-    /// Gives `text` to a lane's program.
-    fn give(&mut self, at: usize) {
-        if !self.text.is_empty() && !self.has_failed() {
-            let text = &self.text[..];
-            run(self.apps, self.socket, &mut self.lanes[at], Event::Received(text));
-        }
-    }
-
     /// The peer has ended a stream.
     fn end(&mut self, at: usize) {
+        // The server may accept another stream now.
+        self.lanes.iter_mut().for_each(|lane| lane.refused = false);
         let lane = &mut self.lanes[at];
-        if self.role == Role::Server {
+        if self.role == Role::Server || lane.tunnel {
             lane.ended = true;
             if !self.has_failed() {
                 run(self.apps, self.socket, &mut self.lanes[at], Event::PeerClosed);
             }
             return;
         }
-        // The connection has no part in this: an answer to HEAD has a length, and no octets.
-        let short = matches!(lane.body, Body::Length(1..));
+        let short = lane.is_short();
         let stream = lane.stream.take();
         // The answer came before the end of the request, so the rest of that is not needed.
-        if lane.sending.take().is_some() {
+        let unsent = lane.sending.take().is_some();
+        if lane.leave_call() || unsent {
             self.resets.extend(stream.map(|stream| (stream, Code::CANCEL)));
         }
         self.return_withheld(at, stream);
         if short {
             add(&mut self.tally.counts.violations, "malformed", 1);
             self.fail(at, ProtocolError::Http2);
+        }
+        if self.apps.speaks_grpc(self.program) {
+            self.call(at, Incoming::End);
         }
     }
 
@@ -962,6 +1039,27 @@ impl<O: Observer, S: FlowSocket> Receiver<'_, O, S> {
         if let Some(stream) = stream.filter(|_| octets > 0) {
             self.taken.push((stream, octets));
         }
+    }
+
+    /// Puts the request of a lane back, which the server has not processed (RFC 9113 section 8.7).
+    /// Returns whether that is possible.
+    fn put_back(&mut self, at: usize, cause: Cause) -> bool {
+        let lane = &mut self.lanes[at];
+        let Some(piece) = lane.request.take().filter(|_| lane.repeats < MAX_REPEATS) else {
+            return false;
+        };
+        lane.sending = None;
+        lane.tunnel = false;
+        lane.alone = lane.messages.is_empty();
+        lane.messages.push_front(piece);
+        lane.unreported = true;
+        // After GOAWAY, no stream can be opened: the lane fails when the others have their answers.
+        if cause == Cause::Peer {
+            lane.repeats += 1;
+            lane.refused = true;
+            self.tally.counts.repeated += 1;
+        }
+        true
     }
 
     fn fail(&mut self, at: usize, error: ProtocolError) {
@@ -995,20 +1093,21 @@ impl<O: Observer, S: FlowSocket> Events for Receiver<'_, O, S> {
             }
             (None, _) => return,
         };
-        // No window limits interim answers, so a paused program gets no further ones.
-        if head.kind == HeadKind::Interim && self.lanes[at].paused {
+        let lane = &mut self.lanes[at];
+        (lane.request, lane.repeats) = (None, 0);
+        // No window limits interim answers, so a paused program gets no further ones. A handshake of
+        // WebSocket has none.
+        if head.kind == HeadKind::Interim && (lane.paused || lane.tunnel) {
             return;
         }
-        self.text.clear();
-        if head.kind == HeadKind::Trailers {
-            if self.lanes[at].body == Body::Chunked {
-                heads::write_chunk(&[], true, self.text);
-            }
+        if self.apps.speaks_grpc(self.program) {
+            self.call(at, Incoming::Head(head));
         } else {
-            let asked_head = self.lanes[at].asked_head;
-            self.lanes[at].body = heads::write_text(head, asked_head, self.text);
+            self.lanes[at].read_head(head, self.text);
+            if !self.text.is_empty() && !self.has_failed() {
+                run(self.apps, self.socket, &mut self.lanes[at], Event::Received(self.text));
+            }
         }
-        self.give(at);
         if head.end {
             self.end(at);
         }
@@ -1020,20 +1119,16 @@ impl<O: Observer, S: FlowSocket> Events for Receiver<'_, O, S> {
             self.taken.push((id, len));
             return;
         };
-        match self.lanes[at].body {
-            Body::None if len > 0 => self.fail(at, ProtocolError::Http2),
-            Body::None => {}
-            Body::Length(rest) => {
-                self.lanes[at].body = Body::Length(rest.saturating_sub(len.into()));
-                if len > 0 && !self.has_failed() {
-                    run(self.apps, self.socket, &mut self.lanes[at], Event::Received(octets));
-                }
+        let failed = self.has_failed();
+        match self.lanes[at].read_data(octets, end, self.text) {
+            _ if self.apps.speaks_grpc(self.program) => {
+                self.call(at, Incoming::Data { octets, end });
             }
-            Body::Chunked => {
-                self.text.clear();
-                heads::write_chunk(octets, end, self.text);
-                self.give(at);
+            None => self.fail(at, ProtocolError::Http2),
+            Some(text) if !text.is_empty() && !failed => {
+                run(self.apps, self.socket, &mut self.lanes[at], Event::Received(text));
             }
+            Some(_) => {}
         }
         match self.lanes[at].paused {
             true => self.lanes[at].withheld += len,
@@ -1070,11 +1165,26 @@ impl<O: Observer, S: FlowSocket> Events for Receiver<'_, O, S> {
         let Some(at) = self.lane(id) else { return };
         match self.role {
             Role::Client => {
+                let stream = self.lanes[at].stream.take();
+                self.return_withheld(at, stream);
+                let refused = cause == Cause::Peer && code == Code::REFUSED_STREAM;
+                let unprocessed = refused || cause == Cause::GoAway;
+                if unprocessed && self.put_back(at, cause) {
+                    return;
+                }
                 let lane = &mut self.lanes[at];
-                let stream = lane.stream.take();
                 lane.messages.clear();
                 lane.sending = None;
-                self.return_withheld(at, stream);
+                lane.open = false;
+                // After the closes of WebSocket, its stream may end in any way.
+                if lane.tunnel && self.apps.has_finished(&lane.state) {
+                    lane.answered = true;
+                    return;
+                }
+                let of_server = matches!(cause, Cause::Peer | Cause::GoAway);
+                if of_server && self.apps.speaks_grpc(self.program) {
+                    return self.call(at, Incoming::Reset(code));
+                }
                 self.fail(at, error);
             }
             Role::Server => {
@@ -1100,59 +1210,5 @@ impl<O: Observer, S: FlowSocket> Events for Receiver<'_, O, S> {
 
     fn counters(&mut self) -> &mut h2::Counters {
         &mut self.tally.seen
-    }
-}
-
-/// A stream as its program sees it.
-struct LaneSocket<'a, S> {
-    socket: &'a mut S,
-    lane: &'a mut Lane,
-}
-
-impl<S: FlowSocket> FlowSocket for LaneSocket<'_, S> {
-    const SECURED: bool = S::SECURED;
-    const PART: bool = true;
-
-    fn now(&self) -> Nanos {
-        self.socket.now()
-    }
-    fn due(&self) -> Nanos {
-        self.socket.due()
-    }
-    fn id(&self) -> FlowId {
-        self.lane.id
-    }
-    fn tuple(&self) -> Tuple {
-        self.socket.tuple()
-    }
-    fn state(&mut self) -> &mut State {
-        &mut self.lane.state
-    }
-    fn send(&mut self, piece: Piece) -> bool {
-        self.lane.messages.push_back(piece);
-        true
-    }
-    fn close(&mut self) {
-        // A message says by itself where it ends.
-    }
-    fn abort(&mut self) {
-        self.lane.aborted = true;
-        self.lane.messages.clear();
-        self.lane.sending = None;
-    }
-    fn wake_at(&mut self, at: Nanos) {
-        self.lane.wake = Some(at);
-    }
-    fn unacknowledged(&self) -> u32 {
-        self.lane.queued()
-    }
-    fn unsent(&self) -> u32 {
-        self.lane.queued()
-    }
-    fn pause(&mut self) {
-        self.lane.paused = true;
-    }
-    fn resume(&mut self) {
-        self.lane.paused = false;
     }
 }

@@ -17,6 +17,7 @@ use rustls::{
     },
 };
 use squall_tcp::{Event, FlowId, Piece, Reason, Tuple};
+use squall_tls::{HelloClient, HelloClientError};
 use squall_units::Nanos;
 
 use crate::{Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role, State, layers, tls::Tls};
@@ -78,10 +79,14 @@ struct Session {
     peer_closed: bool,
     /// Whether the session has ended: nothing more is read or sent.
     over: bool,
+    /// Whether the sides have not agreed on HTTP/2, for a program over HTTP/2.
+    http1: bool,
 }
 
 enum Connection {
     Client(UnbufferedClientConnection),
+    /// A client that sends a given hello.
+    Hello(Box<HelloClient>),
     Server(UnbufferedServerConnection),
 }
 
@@ -89,7 +94,7 @@ enum Connection {
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let role = match self {
-            Self::Client(_) => "client",
+            Self::Client(_) | Self::Hello(_) => "client",
             Self::Server(_) => "server",
         };
         write!(f, "{role} {:?} {}", self.kind(), self.cipher())
@@ -156,7 +161,8 @@ impl Layer {
         let id = socket.id();
         let program = apps.program(socket.state());
         if let Event::Established = event {
-            match self.begin(apps.role(program), program, socket) {
+            let seeds = apps.seeds(socket.state());
+            match self.begin(apps.role(program), program, seeds, socket) {
                 Ok(session) => self.put(id, session),
                 Err(error) => {
                     apps.secure_failed(socket, ProtocolError::TlsBroken, &error);
@@ -188,13 +194,24 @@ impl Layer {
         &self,
         role: Role,
         program: ProgramId,
+        seeds: (u64, u32),
         socket: &impl FlowSocket,
     ) -> Result<Session, rustls::Error> {
         let tls = self.programs[usize::from(program.0)].as_ref().expect("`has` was asked before");
         let peer = match role {
             Role::Client => {
-                let name = tls.name_of(socket.tuple().remote);
-                Connection::Client(UnbufferedClientConnection::new(tls.client.clone(), name)?)
+                let name = tls.name_of_flow(socket.tuple().remote, seeds);
+                match &tls.hello {
+                    Some(hello) => {
+                        Connection::Hello(Box::new(HelloClient::new(hello.clone(), name)))
+                    }
+                    None => {
+                        let client = UnbufferedClientConnection::new(tls.client.clone(), name);
+                        // Its hello is made. Shares that it makes later are new.
+                        squall_tls::client_resumes(false);
+                        Connection::Client(client?)
+                    }
+                }
             }
             Role::Server => {
                 Connection::Server(UnbufferedServerConnection::new(tls.server.clone())?)
@@ -213,6 +230,7 @@ impl Layer {
             ends: 0,
             peer_closed: false,
             over: false,
+            http1: false,
         })
     }
 
@@ -266,8 +284,15 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         self.buffers.incoming = incoming;
         self.send();
         let complete = !self.session.open && result.is_ok() && !self.session.peer.is_handshaking();
-        if complete && self.apps.is_over_http2(self.program) && !self.session.peer.agreed_on_h2() {
+        if complete && self.apps.is_over_http2(self.program) {
+            self.session.http1 = self.session.peer.protocol() != Some(b"h2");
+        }
+        if complete && self.session.http1 && !self.may_use_http1() {
             let why = "the peer did not agree on HTTP/2 (ALPN h2)";
+            self.fail(ProtocolError::TlsIncompatible, &why);
+        } else if complete && self.chose_unspoken_h2() {
+            let why = "the peer chose HTTP/2 (ALPN h2), which the hello offers, but the program does \
+                       not speak\n  try alpn = \"http/1.1\"";
             self.fail(ProtocolError::TlsIncompatible, &why);
         } else if complete {
             self.session.open = true;
@@ -291,9 +316,22 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
             }
         }
         if let Err(error) = result {
-            self.fail(kind_of(&error), &error);
+            self.fail(error.kind(), &error);
         }
         self.flush();
+    }
+
+    /// Whether the program may run over what the sides have agreed on in place of HTTP/2.
+    fn may_use_http1(&self) -> bool {
+        let protocol = self.session.peer.protocol();
+        self.apps.falls_back(self.program) && matches!(protocol, None | Some(b"http/1.1"))
+    }
+
+    /// Whether the peer chose HTTP/2 of a given hello, for a program without it.
+    fn chose_unspoken_h2(&self) -> bool {
+        matches!(self.session.peer, Connection::Hello(_))
+            && self.session.peer.protocol() == Some(b"h2")
+            && !self.apps.is_over_http2(self.program)
     }
 
     fn acknowledged(&mut self, octets: u32) {
@@ -420,15 +458,34 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
     }
 }
 
-fn kind_of(error: &rustls::Error) -> ProtocolError {
-    use rustls::Error;
-    match error {
-        Error::AlertReceived(_) => ProtocolError::TlsAlert,
-        Error::InvalidCertificate(_) | Error::NoCertificatesPresented => {
-            ProtocolError::TlsCertificate
+/// Why a session has failed.
+enum Failure {
+    Rustls(rustls::Error),
+    Hello(HelloClientError),
+}
+
+impl Failure {
+    fn kind(&self) -> ProtocolError {
+        use rustls::Error;
+        match self {
+            Self::Rustls(Error::AlertReceived(_)) | Self::Hello(HelloClientError::Alert(_)) => {
+                ProtocolError::TlsAlert
+            }
+            Self::Rustls(Error::InvalidCertificate(_) | Error::NoCertificatesPresented)
+            | Self::Hello(HelloClientError::Certificate(_)) => ProtocolError::TlsCertificate,
+            Self::Rustls(Error::PeerIncompatible(_) | Error::NoApplicationProtocol)
+            | Self::Hello(HelloClientError::Incompatible(_)) => ProtocolError::TlsIncompatible,
+            Self::Rustls(_) | Self::Hello(_) => ProtocolError::TlsBroken,
         }
-        Error::PeerIncompatible(_) | Error::NoApplicationProtocol => ProtocolError::TlsIncompatible,
-        _ => ProtocolError::TlsBroken,
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rustls(error) => error.fmt(f),
+            Self::Hello(error) => error.fmt(f),
+        }
     }
 }
 
@@ -440,6 +497,10 @@ struct Plain<'a, S> {
 
 impl<S: FlowSocket> FlowSocket for Plain<'_, S> {
     const SECURED: bool = true;
+
+    fn chose_http1(&self) -> bool {
+        self.session.http1
+    }
 
     fn now(&self) -> Nanos {
         self.socket.now()
@@ -497,7 +558,7 @@ struct Progress {
     /// Number of octets that were consumed.
     used: usize,
     peer_closed: bool,
-    result: Result<(), rustls::Error>,
+    result: Result<(), Failure>,
 }
 
 impl Session {
@@ -506,6 +567,7 @@ impl Session {
     fn encrypt(&mut self, text: Option<&[u8]>, cipher: &mut Vec<u8>) -> bool {
         match &mut self.peer {
             Connection::Client(peer) => encrypt(peer, &mut self.incoming, text, cipher),
+            Connection::Hello(peer) => peer.encrypt(text, cipher),
             Connection::Server(peer) => encrypt(peer, &mut self.incoming, text, cipher),
         }
     }
@@ -520,6 +582,14 @@ impl Connection {
     ) -> Progress {
         match self {
             Self::Client(peer) => progress(peer, incoming, cipher, plain),
+            Self::Hello(peer) => {
+                let progress = peer.progress(incoming, cipher, plain);
+                Progress {
+                    used: progress.used,
+                    peer_closed: progress.peer_closed,
+                    result: progress.result.map_err(Failure::Hello),
+                }
+            }
             Self::Server(peer) => progress(peer, incoming, cipher, plain),
         }
     }
@@ -527,6 +597,7 @@ impl Connection {
     fn is_handshaking(&self) -> bool {
         match self {
             Self::Client(peer) => peer.is_handshaking(),
+            Self::Hello(peer) => peer.is_handshaking(),
             Self::Server(peer) => peer.is_handshaking(),
         }
     }
@@ -534,23 +605,25 @@ impl Connection {
     fn kind(&self) -> Option<HandshakeKind> {
         match self {
             Self::Client(peer) => peer.handshake_kind(),
+            Self::Hello(_) => Some(HandshakeKind::Full),
             Self::Server(peer) => peer.handshake_kind(),
         }
     }
 
-    /// Whether both sides have chosen HTTP/2 (RFC 9113 section 3.2).
-    fn agreed_on_h2(&self) -> bool {
-        let protocol = match self {
+    /// The protocol on which both sides have agreed by ALPN (RFC 7301).
+    fn protocol(&self) -> Option<&[u8]> {
+        match self {
             Self::Client(peer) => peer.alpn_protocol(),
+            Self::Hello(peer) => peer.protocol(),
             Self::Server(peer) => peer.alpn_protocol(),
-        };
-        protocol == Some(&b"h2"[..])
+        }
     }
 
     /// `TLS13_AES_128_GCM_SHA256`
     fn cipher(&self) -> &'static str {
         let suite = match self {
             Self::Client(peer) => peer.negotiated_cipher_suite(),
+            Self::Hello(peer) => return peer.cipher(),
             Self::Server(peer) => peer.negotiated_cipher_suite(),
         };
         suite.and_then(|suite| suite.suite().as_str()).unwrap_or("other")
@@ -629,7 +702,7 @@ fn progress(
                 {
                     encode(data, cipher);
                 }
-                return Progress { used, peer_closed, result: Err(error) };
+                return Progress { used, peer_closed, result: Err(Failure::Rustls(error)) };
             }
         }
         used += discard;

@@ -48,6 +48,24 @@ pub(crate) fn answer(key: &[u8]) -> String {
     )
 }
 
+/// Whether a request on a stream of HTTP/2, as its layer writes it, asks for WebSocket of version 13
+/// (RFC 8441 section 5).
+pub(crate) fn asks_on_stream(head: &[u8]) -> bool {
+    head.starts_with(b"GET /")
+        && upgrades(head)
+        && field(head, b"sec-websocket-version") == Some(b"13")
+}
+
+/// Whether a server's answer accepts such a request.
+pub(crate) fn accepts_on_stream(head: &[u8]) -> bool {
+    status_of(head).is_some_and(|status| (200..300).contains(&status))
+        && field(head, b"sec-websocket-extensions").is_none()
+        && field(head, b"sec-websocket-protocol").is_none()
+}
+
+/// A server's answer to such a request.
+pub(crate) const ANSWER_ON_STREAM: &str = "HTTP/1.1 200 OK\r\n\r\n";
+
 /// A server's answer to another request (section 4.4).
 pub(crate) const REFUSAL: &[u8] = b"HTTP/1.1 400 Bad Request\r\nServer: \
     squall\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";

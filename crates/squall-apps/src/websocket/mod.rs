@@ -1,6 +1,7 @@
 //! WebSocket connections (RFC 6455) of programs, in addition to the records of their flows.
 //! `apps/websocket.rs` runs the instructions.
 
+mod fan;
 mod frame;
 mod handshake;
 
@@ -9,9 +10,13 @@ use std::collections::HashMap;
 use squall_tcp::{FlowId, Piece};
 use squall_units::mix;
 
+pub(crate) use fan::{Frames, Groups, Late};
 pub(crate) use frame::{Control, Framing, control_frame, message_header};
 pub use frame::{Found, Kind, Reader, Violation};
-pub(crate) use handshake::{REFUSAL, accepts, answer, end_of_head, key_of, status_of};
+pub(crate) use handshake::{
+    ANSWER_ON_STREAM, REFUSAL, accepts, accepts_on_stream, answer, asks_on_stream, end_of_head,
+    key_of, status_of,
+};
 
 /// Maximum octets of a received message.
 pub const MAX_MESSAGE: u64 = 1 << 20;
@@ -22,8 +27,12 @@ pub(crate) const FRAMED: u32 = 1 << 28;
 /// `nth` is the offset in all octets that it has kept.
 pub(crate) const KEPT: u32 = 1 << 27;
 
+/// Marks pieces with frames that a group keeps; the other bits are the place of the group, and `nth`
+/// is the lower half of their offset.
+pub(crate) const SHARED: u32 = 1 << 26;
+
 /// Names of the counters of a program with WebSocket, in order of their numbers.
-pub(crate) const COUNTERS: [&str; 12] = [
+pub(crate) const COUNTERS: [&str; 13] = [
     "ws_messages_sent",
     "ws_messages_received",
     "ws_pings_sent",
@@ -36,12 +45,14 @@ pub(crate) const COUNTERS: [&str; 12] = [
     "ws_close_1009",
     "ws_close_other",
     "ws_close_no_code",
+    "ws_messages_skipped",
 ];
 pub(crate) const SENT: u16 = 0;
 pub(crate) const RECEIVED: u16 = 1;
 pub(crate) const PINGS_SENT: u16 = 2;
 pub(crate) const PINGS_RECEIVED: u16 = 3;
 pub(crate) const PONGS_RECEIVED: u16 = 4;
+pub(crate) const SKIPPED: u16 = 12;
 
 /// The counter for received closes with this code.
 pub(crate) fn counter_of_close(code: Option<u16>) -> u16 {
@@ -69,6 +80,8 @@ pub(crate) struct Connections {
     places: HashMap<FlowId, u32>,
     all: Vec<Option<Box<Connection>>>,
     free: Vec<u32>,
+    /// Groups whose members get the same messages.
+    pub groups: Groups,
 }
 
 /// A connection of one flow.
@@ -89,6 +102,10 @@ pub(crate) struct Connection {
     pub message: Vec<u8>,
     /// Whether the peer is held back until kept octets are acknowledged.
     pub paused: bool,
+    /// The number of the next message that the server sends by itself.
+    pub next: Option<u64>,
+    /// The place of the connection's group.
+    pub group: Option<u32>,
 }
 
 impl Connections {
@@ -97,7 +114,7 @@ impl Connections {
     }
 
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.places.len() + self.groups.len()
     }
 
     /// Memory usage in bytes.
@@ -110,6 +127,7 @@ impl Connections {
                 + one.message.capacity()
         };
         self.all.iter().flatten().map(|one| of(one)).sum::<usize>()
+            + self.groups.memory()
             + self.all.capacity() * size_of::<usize>()
             + self.places.capacity() * size_of::<(FlowId, u32)>()
     }
@@ -125,8 +143,11 @@ impl Connections {
 
     pub fn end(&mut self, id: FlowId) {
         if let Some(place) = self.places.remove(&id) {
-            self.all[place as usize] = None;
+            let group = self.all[place as usize].take().and_then(|connection| connection.group);
             self.free.push(place);
+            if let Some(group) = group {
+                self.groups.leave(group, id);
+            }
         }
     }
 
@@ -158,6 +179,9 @@ impl Connections {
         // Frees the memory of idle connections.
         connection.kept = Vec::new();
         let resumes = std::mem::take(&mut connection.paused);
+        if let Some(group) = connection.group {
+            self.groups.acknowledged(group, id);
+        }
         self.put(place, connection);
         resumes
     }

@@ -3,7 +3,7 @@
 use squall_apps::{
     Check, Delay, Http2, Http2Counts, Origin, Program, ProgramId, ProtocolError, Role, Tls,
     TlsSettings, Transport,
-    builtin::{HttpClient, http_server},
+    builtin::{HttpClient, WebSocketClient, http_server, websocket_server},
 };
 use squall_tcp::{FlowKind, Reason};
 use squall_units::{Nanos, mix};
@@ -241,6 +241,78 @@ fn http2_is_agreed_on_inside_of_tls() {
 }
 
 #[test]
+fn without_an_agreement_on_http2_all_requests_follow_one_another_over_http1() {
+    let of = |names: &[&str]| TlsSettings {
+        alpn: names.iter().map(|&name| name.into()).collect(),
+        ..TlsSettings::default()
+    };
+    let (both, old, none) = (of(&["h2", "http/1.1"]), of(&["http/1.1"]), of(&[]));
+    let settings = Http2 { streams: 3, fallback: true, ..Http2::default() };
+    let client = HttpClient { requests: 2, post: Some(50_000), ..HttpClient::default() };
+    // (The settings and the protocols of client and server, connections of HTTP/1.1, requests.)
+    for (http2, [a, b], fallbacks, requests) in [
+        ([Some(settings), None], [&both, &old], [1, 0], 6),
+        ([Some(settings), None], [&both, &none], [1, 0], 6),
+        ([None, Some(settings)], [&old, &both], [0, 1], 2),
+        ([Some(settings); 2], [&none, &none], [1, 1], 6),
+        ([Some(settings); 2], [&both, &both], [0, 0], 6),
+    ] {
+        let mut pair = pair(http(&client, 200_000), http2, [Some(a), Some(b)]);
+        pair.loss = 10;
+        pair.begin(0, FlowKind::Tcp);
+        pair.run(secs(1000));
+        for side in [0, 1] {
+            let counts = pair.counts(side);
+            assert_eq!(counts.protocol_errors, [0; ProtocolError::COUNT], "{counts:?}");
+            assert_eq!((counts.finished, counts.gone), (1, 1), "{counts:?}");
+            assert_eq!(counts.statuses[2], requests, "{fallbacks:?}");
+            if http2[side].is_some() {
+                let figures = figures(&pair, side);
+                let found = (figures.fallbacks, figures.connections);
+                assert_eq!(found, (fallbacks[side], 1 - fallbacks[side]), "side {side}");
+            }
+        }
+        assert_eq!(pair.counts(0).sent, pair.counts(1).received, "{fallbacks:?}");
+        assert_eq!(pair.counts(1).sent, pair.counts(0).received, "{fallbacks:?}");
+        pair.assert_nothing_left();
+    }
+
+    // A server that closes after the requests of the first stream.
+    let closes = [
+        r#"recv_until "\r\n\r\n""#,
+        r#"send "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok""#,
+    ];
+    let client = HttpClient::default().program("c").expect("right");
+    let programs = (client, program(Role::Server, &closes));
+    let mut closed = pair(programs, [Some(settings), None], [Some(&both), Some(&old)]);
+    closed.begin(0, FlowKind::Tcp);
+    closed.run(secs(1000));
+    assert_eq!(all_errors(&closed), 1, "{:?}", closed.counts(0));
+    assert_eq!((closed.counts(0).statuses[2], closed.counts(0).finished), (1, 0));
+    closed.assert_nothing_left();
+}
+
+#[test]
+fn websocket_falls_back_to_the_handshake_of_http1() {
+    let alpn = vec!["http/1.1".into()];
+    let old = TlsSettings { alpn, ..TlsSettings::default() };
+    let settings = Http2 { fallback: true, ..Http2::default() };
+    let client = WebSocketClient { messages: 3, size: 70_000, ..WebSocketClient::default() };
+    let programs = (client.program("c").expect("right"), websocket_server("s").expect("right"));
+    let mut pair = pair(programs, [Some(settings); 2], [Some(&old); 2]);
+    pair.begin(0, FlowKind::Tcp);
+    pair.run(secs(1000));
+    for side in [0, 1] {
+        let counts = pair.counts(side);
+        assert_eq!(counts.protocol_errors, [0; ProtocolError::COUNT], "{counts:?}");
+        assert_eq!((counts.finished, counts.statuses[1]), (1, 1), "{counts:?}");
+        assert_eq!(figures(&pair, side).fallbacks, 1);
+    }
+    assert_eq!(pair.counts(0).transactions, 3, "round trips");
+    pair.assert_nothing_left();
+}
+
+#[test]
 fn a_peer_that_speaks_http1_is_counted_and_ended() {
     let client = HttpClient::default();
     let mut pair = pair(http(&client, 10), [None, Some(Http2::default())], [None; 2]);
@@ -383,6 +455,67 @@ fn interim_answers_that_no_program_takes_use_little_memory() {
     pair.assert_nothing_left();
 }
 
+/// A client's flow with these settings to a server that sends each list of frames after a second.
+fn in_steps(client: Program, settings: Http2, steps: &[Vec<Vec<u8>>]) -> Pair {
+    let mut server = Program::server("s").recv(80).send_octets(frame(4, 0, 0, &[]));
+    for frames in steps {
+        server = server.delay("1 s").send_octets(frames.concat());
+    }
+    let programs = (client, server.wait_peer_close().build().expect("right"));
+    let mut pair = pair(programs, [Some(settings), None], [None; 2]);
+    pair.begin(0, FlowKind::Tcp);
+    pair.run(secs(1000));
+    pair.assert_nothing_left();
+    pair
+}
+
+#[test]
+fn requests_of_refused_streams_are_sent_again() {
+    // REFUSED_STREAM.
+    let refusal = |stream| frame(3, 0, stream, &[0, 0, 0, 7]);
+    let client = HttpClient { post: Some(100_000), ..HttpClient::default() };
+    let client = client.program("p").expect("right");
+    let steps = [vec![refusal(1)], vec![refusal(3)], vec![frame(1, 5, 5, OK)]];
+    let pair = in_steps(client.clone(), Http2::default(), &steps);
+    let counts = pair.counts(0);
+    assert_eq!((counts.finished, all_errors(&pair), counts.statuses[2]), (1, 0, 1), "{counts:?}");
+    assert_eq!((counts.requested, counts.transactions), (1, 1));
+    let found = figures(&pair, 0);
+    assert_eq!((found.streams, found.repeated), (3, 2), "{found:?}");
+    assert_eq!(found.resets_received, [("REFUSED_STREAM", 2)].into());
+
+    // Two lanes: the refused one waits until the other has its answer.
+    let settings = Http2 { streams: 2, ..Http2::default() };
+    let steps = [vec![refusal(3)], vec![frame(1, 5, 1, OK)], vec![frame(1, 5, 5, OK)]];
+    let pair = in_steps(client.clone(), settings, &steps);
+    assert_eq!((pair.counts(0).finished, all_errors(&pair)), (1, 0), "{:?}", pair.counts(0));
+
+    // A server that refuses everything.
+    let steps: Vec<_> = (0..10).map(|k| vec![refusal(2 * k + 1)]).collect();
+    let pair = in_steps(client.clone(), Http2::default(), &steps);
+    assert_eq!(errors(&pair, 0, ProtocolError::StreamReset), 1, "{:?}", pair.counts(0));
+    assert_eq!((figures(&pair, 0).repeated, figures(&pair, 0).streams), (5, 6));
+
+    // After the beginning of an answer.
+    let steps = [vec![frame(1, 4, 1, OK)], vec![refusal(1)]];
+    let pair = in_steps(client, Http2::default(), &steps);
+    assert_eq!(errors(&pair, 0, ProtocolError::StreamReset), 1, "{:?}", pair.counts(0));
+    assert_eq!(figures(&pair, 0).repeated, 0);
+}
+
+#[test]
+fn after_a_goaway_the_other_streams_get_their_answers() {
+    let client = HttpClient::default().program("p").expect("right");
+    let settings = Http2 { streams: 2, ..Http2::default() };
+    // Stream 1 is the last one that the server processes.
+    let goaway = frame(7, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]);
+    let pair = in_steps(client, settings, &[vec![goaway], vec![frame(1, 5, 1, OK)]]);
+    assert_eq!(pair.counts(0).statuses[2], 1, "{:?}", pair.counts(0));
+    assert_eq!((errors(&pair, 0, ProtocolError::ClosedEarly), all_errors(&pair)), (1, 1));
+    let found = figures(&pair, 0);
+    assert_eq!((found.left_out, found.repeated, found.streams), (1, 0, 2), "{found:?}");
+}
+
 #[test]
 fn streams_that_a_goaway_leaves_out_are_counted_apart_from_resets() {
     let client = HttpClient::default().program("p").expect("right");
@@ -391,7 +524,7 @@ fn streams_that_a_goaway_leaves_out_are_counted_apart_from_resets() {
     let client = figures(&pair, 0);
     assert_eq!((client.left_out, client.resets_received.len()), (1, 0), "{client:?}");
     assert_eq!(client.goaways_received, [("NO_ERROR", 1)].into());
-    assert_eq!(errors(&pair, 0, ProtocolError::StreamReset), 1, "{:?}", pair.counts(0));
+    assert_eq!(errors(&pair, 0, ProtocolError::ClosedEarly), 1, "{:?}", pair.counts(0));
     pair.assert_nothing_left();
 }
 
@@ -443,6 +576,109 @@ fn a_request_has_one_line_for_its_length_and_one_for_its_cookies() {
     pair.run(secs(1000));
     assert_eq!(figures(&pair, 1).heads_sent, 1, "{:?}", pair.counts(1));
     pair.assert_nothing_left();
+}
+
+/// Programs of WebSocket: messages that the server returns.
+fn websocket(client: &WebSocketClient) -> (Program, Program) {
+    (client.program("c").expect("right"), websocket_server("s").expect("right"))
+}
+
+#[test]
+fn each_stream_carries_a_websocket() {
+    for (size, streams, window, tls) in
+        [(5, 1, 65_535, false), (200_000, 3, 65_535, true), (70_000, 2, 10_000, false)]
+    {
+        let settings = Http2 { streams, window, ..Http2::default() };
+        let secure = TlsSettings { alpn: vec!["h2".into()], ..TlsSettings::default() };
+        let secure = tls.then_some(&secure);
+        let client =
+            WebSocketClient { size, messages: 4, ping: true, ..WebSocketClient::default() };
+        let mut pair = pair(websocket(&client), [Some(settings); 2], [secure; 2]);
+        pair.loss = 10;
+        run_well(&mut pair, streams.into());
+        let all = 4 * u64::from(streams);
+        assert_eq!(pair.counts(0).transactions, all, "round trips");
+        for side in [0, 1] {
+            let counted = &pair.counts(side).counted;
+            // Messages in both directions, and closes with code 1000.
+            assert_eq!((counted[0], counted[1], counted[5]), (all, all, streams.into()));
+        }
+    }
+}
+
+#[test]
+fn a_websocket_over_a_stream_keeps_no_octets_that_have_left() {
+    let pause = secs(1);
+    let client = WebSocketClient { size: 20_000, messages: 100, pause, ..Default::default() };
+    let mut pair = both(websocket(&client), Http2::default());
+    pair.begin(0, FlowKind::Tcp);
+    pair.run(secs(50));
+    assert!(pair.counts(1).counted[0] > 40, "{:?}", pair.counts(1));
+    let memory = pair.stacks[1].app().apps.memory();
+    assert!(memory < 200_000, "{memory} octets");
+    pair.run(secs(1000));
+    assert_eq!((pair.counts(0).finished, pair.counts(1).finished), (1, 1));
+    pair.assert_nothing_left();
+}
+
+#[test]
+fn a_request_for_websocket_waits_for_a_server_that_allows_it() {
+    let client = WebSocketClient::default().program("c").expect("right");
+    // SETTINGS without ENABLE_CONNECT_PROTOCOL, after those of the client.
+    let server = Program::server("s").recv(60).send_octets(frame(4, 0, 0, &[])).wait_peer_close();
+    let programs = (client, server.build().expect("right"));
+    let mut pair = pair(programs, [Some(Http2::default()), None], [None; 2]);
+    pair.begin(0, FlowKind::Tcp);
+    pair.run(secs(1000));
+    assert_eq!(errors(&pair, 0, ProtocolError::BadWebsocket), 1, "{:?}", pair.counts(0));
+    assert_eq!(figures(&pair, 0).streams, 0);
+    pair.assert_nothing_left();
+}
+
+#[test]
+fn a_server_of_websocket_answers_extended_connect_alone() {
+    let request = |protocol: &str| {
+        let fields = [
+            &field(":method", "CONNECT")[..],
+            // :scheme and :path.
+            &[0x86, 0x84],
+            &field(":authority", "a"),
+            &field(":protocol", protocol),
+            &field("sec-websocket-version", "13"),
+        ];
+        frame(1, 4, 1, &fields.concat())
+    };
+    // RFC 6455 section 5.7: "Hello", masked; a close with code 1001.
+    let hello = frame(0, 0, 1, b"\x81\x857\xfa!=\x7f\x9fMQX");
+    let close = frame(0, 1, 1, b"\x88\x82\0\0\0\0\x03\xe9");
+    for (frames, answer, error) in [
+        (vec![request("websocket"), hello, close], Some(&b"\x81\x05Hello"[..]), None),
+        (vec![request("connect-udp")], None, Some(ProtocolError::BadHttp)),
+        (vec![frame(1, 5, 1, GET)], None, Some(ProtocolError::BadHttp)),
+    ] {
+        let octets = [&PREFACE[..], &frame(4, 0, 0, &[]), &frames.concat()].concat();
+        let client = Program::client("raw").send_octets(octets).delay("1 s").close();
+        let client = client.wait_peer_close().build().expect("right");
+        let programs = (client, websocket_server("s").expect("right"));
+        let mut pair = pair(programs, [None, Some(Http2::default())], [None; 2]);
+        let port = pair.begin(0, FlowKind::Tcp);
+        pair.run(secs(1000));
+        let received = pair.received(0, port).to_vec();
+        let has = |octets: &[u8]| received.windows(octets.len()).any(|part| part == octets);
+        assert!(has(&[0, 8, 0, 0, 0, 1]), "SETTINGS_ENABLE_CONNECT_PROTOCOL");
+        // HEADERS without END_STREAM.
+        assert_eq!(has(&[1, 4, 0, 0, 0, 1]), answer.is_some(), "{received:?}");
+        if let Some(answer) = answer {
+            assert!(has(&frame(0, 0, 1, answer)), "{received:?}");
+            assert!(has(&frame(0, 0, 1, b"\x88\x02\x03\xe9")), "{received:?}");
+            assert!(has(&frame(0, 1, 1, b"")), "the end of the stream: {received:?}");
+        }
+        let found: u64 = pair.counts(1).protocol_errors.iter().sum();
+        assert_eq!(found, u64::from(error.is_some()), "{:?}", pair.counts(1));
+        assert_eq!(error.map_or(1, |error| errors(&pair, 1, error)), 1);
+        assert!(figures(&pair, 1).resets_sent.is_empty(), "{:?}", figures(&pair, 1));
+        pair.assert_nothing_left();
+    }
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 mod answers;
 mod common;
+mod grpc;
 mod http2;
+mod http3;
 mod import;
 mod mistakes;
 mod programs;

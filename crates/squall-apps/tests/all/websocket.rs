@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use squall_apps::{
-    Data, DataOrder, Message, Program, ProgramBuilder, ProgramId, ProtocolError, Role, Tls,
-    TlsSettings, Transport,
-    builtin::{WebSocketClient, websocket_server},
+    Data, DataOrder, Listener, Message, Program, ProgramBuilder, ProgramId, ProtocolError, Role,
+    Tls, TlsSettings, Transport,
+    builtin::{WebSocketClient, websocket_push_server, websocket_server},
 };
-use squall_tcp::{FlowKind, Reason};
+use squall_tcp::{ClassId, FlowKind, Reason};
 use squall_units::Nanos;
 
-use crate::common::{Pair, secs};
+use crate::common::{Pair, SERVER, secs};
 
 /// The numbers of the counters of WebSocket.
 const SENT: usize = 0;
@@ -22,6 +22,7 @@ const CLOSE_1001: usize = 6;
 const CLOSE_1002: usize = 7;
 const CLOSE_1007: usize = 8;
 const CLOSE_1009: usize = 9;
+const SKIPPED: usize = 12;
 
 fn counted(pair: &Pair, side: usize, counter: usize) -> u64 {
     pair.counts(side).counted.get(counter).copied().unwrap_or(0)
@@ -122,6 +123,154 @@ fn messages_are_returned_as_they_were_sent() {
     assert_eq!(counted(&pair, 1, CLOSE_1001), 1);
     assert_eq!(pair.counts(1).finished, 1);
     assert_eq!(pair.counts(1).statuses[1], 1);
+    pair.assert_nothing_left();
+}
+
+/// The messages that a client has received: frames of fewer than 126 octets, until a close.
+fn messages(received: &[u8]) -> Vec<Vec<u8>> {
+    let mut rest = &received[end_of_head(received)..];
+    let mut messages = Vec::new();
+    while let [0x81, len, after @ ..] = rest {
+        let (message, after) = after.split_at((*len).into());
+        messages.push(message.to_vec());
+        rest = after;
+    }
+    messages
+}
+
+#[test]
+fn a_server_sends_the_same_messages_at_the_same_times_to_all_of_a_group() {
+    let client = WebSocketClient { messages: 20, listens: true, ..Default::default() };
+    let client = client.program("client").expect("right");
+    let every = Nanos(100_000_000);
+    let server = websocket_push_server("server", 50, false, (every, 3)).expect("right");
+    let mut pair = Pair::new(1, &[(client, server)]);
+    let mut ports = Vec::new();
+    for _ in 0..12 {
+        ports.push(pair.begin(0, FlowKind::Tcp));
+        // The flows begin one after the other, within ten messages.
+        pair.run(pair.now + Nanos(80_000_000));
+    }
+    pair.run(secs(1000));
+    let counts = pair.counts(0);
+    assert_eq!(counts.protocol_errors, [0; ProtocolError::COUNT], "{counts:?}");
+    assert_eq!((counts.finished, pair.counts(1).finished), (12, 12), "{counts:?}");
+    assert_eq!((counted(&pair, 0, RECEIVED), counted(&pair, 1, SKIPPED)), (240, 0));
+    pair.assert_nothing_left();
+    // Members of a group have a common part of the same messages, others have none.
+    let received: Vec<Vec<Vec<u8>>> =
+        ports.iter().map(|&port| messages(pair.received(0, port))).collect();
+    let shared = |a: &[Vec<u8>], b: &[Vec<u8>]| a.iter().filter(|of| b.contains(of)).count();
+    let mut groups: Vec<usize> = Vec::new();
+    for (i, all) in received.iter().enumerate() {
+        assert_eq!(all.len(), 20);
+        assert!((1..20).all(|k| all[k] != all[k - 1]), "{all:?}");
+        let known = received[..i].iter().position(|other| shared(all, other) > 0);
+        groups.push(known.map_or(i, |known| groups[known]));
+    }
+    for (i, all) in received.iter().enumerate() {
+        for (j, other) in received.iter().enumerate().skip(i + 1) {
+            // Each flow began at most one message after the one before it.
+            let common = if groups[i] == groups[j] { 20 - (j - i) } else { 0 };
+            let found = shared(all, other);
+            assert!(found >= common && (common > 0 || found == 0), "{i} {j}: {found}");
+        }
+    }
+    let mut distinct = groups.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert_eq!(distinct.len(), 3, "{groups:?}");
+}
+
+#[test]
+fn messages_for_which_a_slow_path_has_no_room_are_left_out() {
+    let client = Program::client("c").line("websocket \"/\"").line("ws_recv 1");
+    let client = build(client.line("delay 100 s").line("ws_close"));
+    let every = Nanos(10_000_000);
+    let server = websocket_push_server("server", 100_000, true, (every, 1)).expect("right");
+    let mut pair = Pair::new(1, &[(client, server)]);
+    pair.delay = secs(1);
+    pair.begin(0, FlowKind::Tcp);
+    pair.run(secs(1000));
+    assert_eq!((pair.counts(0).finished, pair.counts(1).finished), (1, 1));
+    let (sent, skipped) = (counted(&pair, 1, SENT), counted(&pair, 1, SKIPPED));
+    assert!(sent > 1 && skipped > 1000, "{sent} sent, {skipped} left out");
+    assert!(counted(&pair, 0, RECEIVED) <= sent);
+    pair.assert_nothing_left();
+}
+
+#[test]
+fn a_message_goes_to_all_of_its_group() {
+    // Each sends one message a second, and waits for those of all.
+    let client = |all: u32| {
+        let lines = [
+            "websocket \"/\"".to_owned(),
+            "delay 1 s".into(),
+            "loop 5".into(),
+            "ws_send \"${random:alnum:2000}\"".into(),
+            "delay 1 s".into(),
+            "end".into(),
+            format!("ws_recv {all}"),
+            "ws_close".into(),
+        ];
+        build(lines.iter().fold(Program::client("c"), |client, line| client.line(line)))
+    };
+    for (line, groups) in [("ws_fan_out", 1), ("ws_fan_out groups 2", 2)] {
+        let server = build(Program::server("s").line("ws_accept").line(line));
+        let members = if groups == 1 { 4 } else { 1 };
+        let mut pair = Pair::new(1, &[(client(5 * members), server)]);
+        pair.loss = 10;
+        for _ in 0..4 {
+            pair.begin(0, FlowKind::Tcp);
+        }
+        pair.run(secs(1000));
+        for side in [0, 1] {
+            let counts = pair.counts(side);
+            assert_eq!(counts.protocol_errors, [0; ProtocolError::COUNT], "{line}: {counts:?}");
+            assert_eq!(counts.finished, 4, "{line}: {counts:?}");
+        }
+        assert_eq!(counted(&pair, 1, RECEIVED), 20);
+        if groups == 1 {
+            assert_eq!((counted(&pair, 1, SENT), counted(&pair, 0, RECEIVED)), (80, 80));
+        } else {
+            // Members of the other group get nothing.
+            let sent = counted(&pair, 1, SENT);
+            assert!((40..80).contains(&sent), "{sent}");
+        }
+        pair.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_member_that_takes_nothing_is_ended_and_the_others_get_all() {
+    // 3 MB in all.
+    let sends = ["websocket \"/\"", "delay 1 s", "loop 30", "ws_send \"${random:alnum:100000}\""];
+    let sends = sends.iter().fold(Program::client("c"), |client, line| client.line(line));
+    let sends = build(sends.line("delay 100 ms").line("end").line("ws_recv 30").line("ws_close"));
+    // It stops reading after 64 KiB of early octets.
+    let mute = Program::client("mute").send(REQUEST).delay("1000 s").recv_until("never");
+    let mute = build(mute);
+    let server = build(Program::server("s").line("ws_accept").line("ws_fan_out"));
+    let programs = [(sends, server.clone()), (mute, server)];
+    let mut pair = Pair::new(1, &programs);
+    // Both ports have the same program, and so the same groups.
+    let stack = &mut pair.stacks[1];
+    stack.app_mut().apps.stop_listening(ProgramId(3));
+    stack.app_mut().apps.listen(Listener {
+        program: ProgramId(1),
+        class: ClassId(0),
+        addresses: SERVER..=SERVER,
+        ports: 81..=81,
+        peers: None,
+    });
+    pair.begin(0, FlowKind::Tcp);
+    pair.begin(1, FlowKind::Tcp);
+    pair.run(secs(900));
+    let counts = pair.counts(1);
+    assert_eq!(counts.protocol_errors[ProtocolError::LateMember as usize], 1, "{counts:?}");
+    assert_eq!((counts.finished, counts.gone), (1, 2), "{counts:?}");
+    assert_eq!((counted(&pair, 0, RECEIVED), pair.counts(0).finished), (30, 1));
+    pair.run(secs(3000));
     pair.assert_nothing_left();
 }
 
@@ -360,8 +509,12 @@ fn mistakes_in_programs_with_websocket_are_reported() {
         assert!(error.to_string().contains(expected), "{lines:?}: {error}");
     }
     for (lines, expected) in [
-        (&["ws_accept", "ws_recv 1", "ws_echo"][..], "3: `ws_echo` returns all messages"),
+        (&["ws_accept", "ws_recv 1", "ws_echo"][..], "3: `ws_echo` handles all messages"),
         (&["ws_accept", "ws_echo", "wait_peer_close"], "`ws_accept` directly before it"),
+        (&["ws_accept", "ws_push \"a\" every 1 s", "ws_close"], "2: `ws_push` sends until"),
+        (&["ws_accept", "ws_push \"a\" every 1 us"], "at least 1 ms"),
+        (&["ws_accept", "ws_push \"a\" every 1 s groups 0"], "groups is 0"),
+        (&["ws_accept", "ws_push \"a\""], "a message, `every` and a time"),
         (&["ws_accept", "ws_accept"], "`ws_accept` would run more than once"),
         (&["ws_accept", "ws_close 1010"], "only clients close with 1010"),
         (&["ws_accept", "loop forever", "ws_close", "end"], "this loop never waits"),

@@ -398,6 +398,11 @@ fn errors_of_the_user_are_status_2_with_a_location() {
         (http(&["--pipeline", "4"]), "try --requests 4"),
         (http(&["--poisson"]), "spacing = \"poisson\" has no effect"),
         (http(&["--streams", "2"]), "--http2"),
+        (http(&["--http2-fallback"]), "--http2"),
+        (http(&["--http2", "--http2-fallback"]), "no end can choose HTTP/1.1"),
+        (http(&["--http2", "--http3"]), "cannot be used with"),
+        (http(&["--http3", "--tls-option", "versions=1.2"]), "HTTP/3 needs TLS 1.3"),
+        (http(&["--http3", "--tls-option", "alpn=h2"]), "tls.alpn lacks \"h3\""),
         (
             http(&["--http2", "--requests", "3", "--streams", "2"]),
             "try --requests 4, or fewer streams",
@@ -655,12 +660,12 @@ template = [
     assert_eq!(plan["flows"]["pools"][0]["addresses"], 1);
     let most = plan["flows"]["max_flows"].as_u64().unwrap();
     assert!((1 << 21..=1 << 28).contains(&most), "{most}");
-    assert_eq!(plan["flows"]["max_flows_octets"], 200 * most);
+    assert_eq!(plan["flows"]["max_flows_octets"], 160 * most);
 
     let larger = text.replace("cps = 30_000", "cps = 30_000, max_flows = \"3M\"");
     let path = profile("plan-flows.toml", &larger);
     let (_, out, _) = run(&["plan", &path]);
-    let line = "room for 3,000,000 flows per worker and port, which would take 600 MB (max_flows)";
+    let line = "room for 3,000,000 flows per worker and port, which would take 480 MB (max_flows)";
     assert!(out.contains(line), "{out}");
 }
 

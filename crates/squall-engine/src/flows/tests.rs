@@ -42,6 +42,7 @@ fn load(arrival: Arrival, answer: usize) -> Load {
         tls: None,
         proxy: None,
         http: None,
+        http3: None,
         client_tunables: Tunables::default(),
         server_tunables: Tunables::default(),
         ends: Ends::Both,

@@ -143,6 +143,7 @@ impl Lab {
                 part,
                 worker,
                 start: Nanos(MS),
+                origin: Some(Instant::now()),
                 flows: 1 << 17,
                 ..SideSettings::default()
             };
@@ -642,7 +643,7 @@ fn flows_over_udp_and_ipv6_in_a_tunnel_are_flows() {
 #[test]
 fn the_default_room_for_flows_is_half_of_the_memory_within_bounds() {
     let of_gigabytes = |number: u64| crate::default_flows(number * 1_000_000_000);
-    assert_eq!([0, 10, 400].map(of_gigabytes), [1 << 21, 25_000_000, 1 << 28]);
+    assert_eq!([0, 10, 400].map(of_gigabytes), [1 << 21, 31_250_000, 1 << 28]);
     assert_eq!(crate::default_flows(u64::MAX), 1 << 28);
 }
 
@@ -1391,6 +1392,48 @@ fn flows_over_http2_have_all_requests_of_their_streams_with_and_without_other_la
     of.templates[0].http = Some(Http2::default());
     let error = Side::new(&of, &network(1), SideSettings::default()).err().expect("no requests");
     assert!(error.to_string().contains("over HTTP/2"), "{error}");
+}
+
+#[test]
+fn flows_over_http3_have_all_requests_of_their_streams() {
+    use squall_apps::{Http3, Tls, TlsSettings, builtin};
+    let h3 = TlsSettings { alpn: vec!["h3".into()], ..TlsSettings::default() };
+    let mut of = load(open(100));
+    let client = builtin::HttpClient { requests: 5, ..builtin::HttpClient::default() };
+    of.templates[0].client = client.program("http").unwrap();
+    of.templates[0].server = builtin::http_server("http", 10_000).unwrap();
+    of.templates[0].tls = Some(Tls::new(&h3).unwrap());
+    of.templates[0].http3 = Some(Http3 { streams: 3, ..Http3::default() });
+    of.limits.flows = Some(20);
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(30_000 * MS));
+    let all = lab.end().total();
+    for side in [&all.client, &all.server] {
+        let figures = side.http3.as_ref().unwrap();
+        let found = (side.completed, side.http[1], figures.connections, figures.streams);
+        assert_eq!(found, (20, 300, 20, 300), "{side:?}");
+        assert_eq!((side.established, side.active), (20, 0));
+    }
+    assert!(all.client.setup.count() == 20, "the time of the handshakes");
+    let asked = all.client.requests;
+    assert_eq!((asked.asked, asked.sent, asked.answered), (300, 300, 300));
+    assert_eq!(all.client.sent_octets, all.server.received_octets);
+    assert_eq!(all.server.sent_octets, all.client.received_octets);
+
+    let refused = |change: fn(&mut Template)| {
+        let mut of = of.clone();
+        change(&mut of.templates[0]);
+        let settings = SideSettings { origin: Some(Instant::now()), ..SideSettings::default() };
+        let error = Side::new(&of, &network(1), settings).err().expect("refused");
+        error.to_string()
+    };
+    assert!(refused(|of| of.tls = None).contains("try tls = true"));
+    let h2 = |of: &mut Template| of.tls = Some(Tls::new(&TlsSettings::default()).unwrap());
+    assert!(refused(h2).contains("lacks \"h3\""));
+    let ping = |of: &mut Template| of.client = load(open(1)).templates[0].client.clone();
+    assert!(refused(ping).contains("over HTTP/2"));
+    let error = Side::new(&of, &network(1), SideSettings::default()).err().expect("no clock");
+    assert!(error.to_string().contains("origin"), "{error}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::{
     Cause, Code, Counters, Error, Events, FRAME_HEADER, Fields, Head, HeadKind, Limits, PREFACE,
     PeerSettings, StreamId, Why,
     frame::{self, Header, flag, kind},
-    settings::{FRAME, MOST_WINDOW, WINDOW, setting},
+    settings::{DEFAULT_WINDOW, FRAME, MAX_WINDOW, setting},
     stream::{ANY_LENGTH, Stream},
     validate,
 };
@@ -48,9 +48,9 @@ impl std::error::Error for Blocked {}
 /// Buffers that connections need only while they read. One serves all connections of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
-    text: Vec<u8>,
-    octets: Vec<u8>,
-    lengths: Vec<(u32, u32)>,
+    pub(crate) text: Vec<u8>,
+    pub(crate) octets: Vec<u8>,
+    pub(crate) lengths: Vec<(u32, u32)>,
 }
 
 impl Scratch {
@@ -175,8 +175,8 @@ impl Connection {
             pending.extend_from_slice(PREFACE);
         }
         frame::settings(settings.list(), &mut pending);
-        if settings.connection_window > WINDOW {
-            frame::window_update(0, settings.connection_window - WINDOW, &mut pending);
+        if settings.connection_window > DEFAULT_WINDOW {
+            frame::window_update(0, settings.connection_window - DEFAULT_WINDOW, &mut pending);
         }
         Self {
             streams: vec![],
@@ -200,10 +200,10 @@ impl Connection {
             continuations: 0,
             block_end: false,
             dependent: false,
-            send: WINDOW as i32,
+            send: DEFAULT_WINDOW as i32,
             receive: settings.connection_window,
             credit: 0,
-            window: WINDOW,
+            window: DEFAULT_WINDOW,
             last_peer: 0,
             next: 1,
             skipped: 0,
@@ -1283,7 +1283,7 @@ impl Connection {
     /// Section 6.5.3: the peer has applied the settings of this end.
     fn apply_own(&mut self, limits: &Limits) {
         self.decoder.limit(limits.settings.header_table);
-        let change = i64::from(limits.settings.window) - i64::from(WINDOW);
+        let change = i64::from(limits.settings.window) - i64::from(DEFAULT_WINDOW);
         self.window = limits.settings.window;
         for stream in &mut self.streams {
             // Negative if the peer has sent more than the new window before it knew it.
@@ -1303,7 +1303,7 @@ impl Connection {
         let id = self.frame.stream;
         let grown = |window: i32| {
             let window = i64::from(window) + i64::from(octets);
-            i32::try_from(window).ok().filter(|_| window <= i64::from(MOST_WINDOW))
+            i32::try_from(window).ok().filter(|_| window <= i64::from(MAX_WINDOW))
         };
         if id == 0 {
             if octets == 0 {

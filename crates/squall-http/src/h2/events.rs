@@ -66,9 +66,9 @@ pub struct Head<'a> {
 /// Fields of a block: pairs of a name and a value.
 #[derive(Clone, Copy)]
 pub struct Fields<'a> {
-    pub(super) octets: &'a [u8],
+    pub(crate) octets: &'a [u8],
     /// The lengths of name and value of each.
-    pub(super) lengths: &'a [(u32, u32)],
+    pub(crate) lengths: &'a [(u32, u32)],
 }
 
 impl<'a> Fields<'a> {

@@ -17,9 +17,9 @@ pub mod setting {
 }
 
 /// The initial windows of streams and connections (RFC 9113 section 6.9.2).
-pub(super) const WINDOW: u32 = 65_535;
+pub const DEFAULT_WINDOW: u32 = 65_535;
 /// The largest window (RFC 9113 section 6.9.1).
-pub(super) const MOST_WINDOW: u32 = (1 << 31) - 1;
+pub const MAX_WINDOW: u32 = (1 << 31) - 1;
 /// The smallest and largest maximum length of a frame (RFC 9113 section 6.5.2).
 pub(super) const FRAME: u32 = 1 << 14;
 pub(super) const MOST_FRAME: u32 = (1 << 24) - 1;
@@ -49,13 +49,13 @@ impl Settings {
         if list.len() > MOST_PAIRS {
             return Err(SettingsError::Pairs(list.len()));
         }
-        if !(WINDOW..=MOST_WINDOW).contains(&connection_window) {
+        if !(DEFAULT_WINDOW..=MAX_WINDOW).contains(&connection_window) {
             return Err(SettingsError::ConnectionWindow(connection_window));
         }
         let mut settings = Self {
             list: list.into(),
             connection_window,
-            window: WINDOW,
+            window: DEFAULT_WINDOW,
             max_frame: FRAME,
             max_streams: u32::MAX,
             header_table: DEFAULT_TABLE,
@@ -116,8 +116,8 @@ impl fmt::Display for SettingsError {
             }
             Self::ConnectionWindow(octets) => write!(
                 f,
-                "cannot announce a connection window of {octets} octets; try {WINDOW} to \
-                 {MOST_WINDOW}"
+                "cannot announce a connection window of {octets} octets; try {DEFAULT_WINDOW} to \
+                 {MAX_WINDOW}"
             ),
             Self::Value { number, value } => {
                 let allowed = match *number {
@@ -191,7 +191,7 @@ impl Default for PeerSettings {
         Self {
             header_table: DEFAULT_TABLE,
             max_streams: u32::MAX,
-            window: WINDOW,
+            window: DEFAULT_WINDOW,
             max_frame: FRAME,
             connect_protocol: false,
         }
@@ -224,7 +224,7 @@ fn check(number: u16, value: u32) -> Result<(), Error> {
         setting::ENABLE_PUSH | setting::ENABLE_CONNECT_PROTOCOL => {
             (value <= 1, Code::PROTOCOL_ERROR)
         }
-        setting::INITIAL_WINDOW_SIZE => (value <= MOST_WINDOW, Code::FLOW_CONTROL_ERROR),
+        setting::INITIAL_WINDOW_SIZE => (value <= MAX_WINDOW, Code::FLOW_CONTROL_ERROR),
         setting::MAX_FRAME_SIZE => ((FRAME..=MOST_FRAME).contains(&value), Code::PROTOCOL_ERROR),
         _ => return Ok(()),
     };

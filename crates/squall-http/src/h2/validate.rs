@@ -1,4 +1,4 @@
-//! Whether fields make up a message (RFC 9113 section 8).
+//! Whether fields make up a message (RFC 9113 section 8; RFC 9114 section 4 has the same rules).
 //!
 //! Valid messages can be written as lines of HTTP/1.1: no name or value ends a line, and no part of
 //! a request line has a space.
@@ -7,7 +7,7 @@ use super::{Fields, HeadKind};
 
 /// The properties of a message that its head defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Message {
+pub(crate) struct Message {
     pub kind: HeadKind,
     pub status: u16,
     pub content_length: Option<u64>,
@@ -15,7 +15,7 @@ pub(super) struct Message {
 
 /// Returns `None` if the fields are not those of a request. `connect_protocol`: whether extended
 /// CONNECT was announced (RFC 8441 section 4).
-pub(super) fn request(fields: Fields<'_>, connect_protocol: bool) -> Option<Message> {
+pub(crate) fn request(fields: Fields<'_>, connect_protocol: bool) -> Option<Message> {
     let (mut method, mut scheme, mut authority, mut path) = (None, None, None, None);
     let mut protocol = None;
     let pseudo = pseudo_fields(fields, |name, value| {
@@ -50,7 +50,7 @@ pub(super) fn request(fields: Fields<'_>, connect_protocol: bool) -> Option<Mess
 }
 
 /// Returns `None` if the fields are not those of a response.
-pub(super) fn response(fields: Fields<'_>) -> Option<Message> {
+pub(crate) fn response(fields: Fields<'_>) -> Option<Message> {
     let mut status = None;
     let pseudo =
         pseudo_fields(fields, |name, value| name == b":status" && status.replace(value).is_none())?;
@@ -71,7 +71,7 @@ pub(super) fn response(fields: Fields<'_>) -> Option<Message> {
 }
 
 /// Whether the fields may follow a body (section 8.1).
-pub(super) fn trailers(fields: Fields<'_>) -> bool {
+pub(crate) fn trailers(fields: Fields<'_>) -> bool {
     regular_fields(fields, 0).is_some()
 }
 

@@ -1,8 +1,12 @@
 //! Field blocks to fields.
 
-use std::{collections::VecDeque, fmt, ops::Range};
+use std::{fmt, ops::Range};
 
-use super::{DEFAULT_TABLE, OVERHEAD, huffman, integer, table};
+use super::{
+    DEFAULT_TABLE,
+    dynamic::{Dynamic, size_of_field},
+    huffman, integer, table,
+};
 
 /// How often a block's fields may be longer than the receiver takes, before decoding it only costs
 /// time: two octets of a block can name an entry of 4 KiB.
@@ -14,27 +18,10 @@ const BOMB: u32 = 16;
 /// the announced size.
 #[derive(Clone, Debug)]
 pub struct Decoder {
-    /// Names and values of all entries, the newest last; before them, octets of evicted ones.
-    octets: Vec<u8>,
-    /// The newest first.
-    entries: VecDeque<Entry>,
-    size: u32,
+    entries: Dynamic,
     /// The size that the peer has chosen, and the largest that it may choose.
     most: u32,
     limit: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    at: u32,
-    name: u32,
-    value: u32,
-}
-
-impl Entry {
-    fn size(self) -> u32 {
-        self.name + self.value + OVERHEAD
-    }
 }
 
 /// Why a block cannot be decoded.
@@ -73,13 +60,7 @@ impl Decoder {
     /// `limit`: the largest table that the peer may use. Has nothing on the heap before the peer
     /// inserts an entry.
     pub fn new(limit: u32) -> Self {
-        Self {
-            octets: vec![],
-            entries: VecDeque::new(),
-            size: 0,
-            most: limit.min(DEFAULT_TABLE),
-            limit,
-        }
+        Self { entries: Dynamic::default(), most: limit.min(DEFAULT_TABLE), limit }
     }
 
     /// Applies this end's SETTINGS_HEADER_TABLE_SIZE, once the peer has acknowledged it.
@@ -113,7 +94,7 @@ impl Decoder {
                     return Err(HpackError::TableSize);
                 }
                 self.most = size;
-                self.evict(size);
+                self.entries.evict(size);
                 continue;
             }
             begun = true;
@@ -138,7 +119,7 @@ impl Decoder {
                     let value = Text::take(&mut input, scratch)?;
                     let (name, value) = (name.octets(scratch), value.octets(scratch));
                     take(name, value);
-                    self.insert(name, value);
+                    self.entries.insert(name, value, self.most);
                 } else {
                     let name = match index {
                         0 => Text::take(&mut input, scratch)?,
@@ -160,72 +141,22 @@ impl Decoder {
             return Ok(field);
         }
         let nth = index.checked_sub(table::STATIC + 1).ok_or(HpackError::Index)?;
-        let entry = self.entries.get(nth as usize).ok_or(HpackError::Index)?;
-        let (name, rest) = self.octets[entry.at as usize..].split_at(entry.name as usize);
-        Ok((name, &rest[..entry.value as usize]))
-    }
-
-    /// RFC 7541 section 4.4.
-    fn insert(&mut self, name: &[u8], value: &[u8]) {
-        let size = size_of_field(name.len(), value.len());
-        if size > self.most {
-            return self.evict(0);
-        }
-        self.evict(self.most - size);
-        let len = name.len() + value.len();
-        if self.octets.len() + len > self.octets.capacity() {
-            self.compact();
-            // The octets of a full table are fewer than its size, by the 32 of each entry.
-            let need = self.octets.len() + len;
-            let target = need.next_power_of_two().clamp(need, (self.most as usize).max(need));
-            self.octets.reserve_exact(target - self.octets.len());
-        }
-        let count = |len: usize| u32::try_from(len).expect("not more than the table's size");
-        self.entries.push_front(Entry {
-            at: count(self.octets.len()),
-            name: count(name.len()),
-            value: count(value.len()),
-        });
-        self.octets.extend_from_slice(name);
-        self.octets.extend_from_slice(value);
-        self.size += size;
-    }
-
-    /// Evicts the oldest entries until the table has at most `size` (RFC 7541 section 4.3).
-    fn evict(&mut self, size: u32) {
-        while self.size > size {
-            let oldest = self.entries.pop_back().expect("the size is that of all entries");
-            self.size -= oldest.size();
-        }
-        if self.entries.is_empty() {
-            self.octets.clear();
-        }
-    }
-
-    /// Removes the octets of evicted entries.
-    fn compact(&mut self) {
-        let Some(from) = self.entries.back().map(|oldest| oldest.at) else { return };
-        self.octets.drain(..from as usize);
-        self.entries.iter_mut().for_each(|entry| entry.at -= from);
+        self.entries.get(nth as usize).ok_or(HpackError::Index)
     }
 
     /// The entries of the dynamic table, and its size (RFC 7541 section 4.1).
     pub fn table(&self) -> (usize, u32) {
-        (self.entries.len(), self.size)
+        (self.entries.len(), self.entries.size())
     }
 
     /// Octets on the heap.
     pub fn memory(&self) -> usize {
-        self.octets.capacity() + self.entries.capacity() * size_of::<Entry>()
+        self.entries.memory()
     }
 }
 
-fn size_of_field(name: usize, value: usize) -> u32 {
-    u32::try_from(name + value).unwrap_or(u32::MAX).saturating_add(OVERHEAD)
-}
-
 /// A string of a literal: where it lies, or in the scratch buffer.
-enum Text<'a> {
+pub(crate) enum Text<'a> {
     Given(&'a [u8]),
     Scratch(Range<usize>),
 }
@@ -245,13 +176,13 @@ impl<'a> Text<'a> {
         Ok(Self::Scratch(from..scratch.len()))
     }
 
-    fn copy(octets: &[u8], scratch: &mut Vec<u8>) -> Self {
+    pub fn copy(octets: &[u8], scratch: &mut Vec<u8>) -> Self {
         let from = scratch.len();
         scratch.extend_from_slice(octets);
         Self::Scratch(from..scratch.len())
     }
 
-    fn octets<'b>(&self, scratch: &'b [u8]) -> &'b [u8]
+    pub fn octets<'b>(&self, scratch: &'b [u8]) -> &'b [u8]
     where
         'a: 'b,
     {

@@ -1,8 +1,9 @@
 //! Fields to field blocks.
 
 use super::{DEFAULT_TABLE, OVERHEAD, huffman, integer, table};
+use crate::qpack;
 
-/// A field whose octets are known before the run, and its encoded form.
+/// A field whose octets are known before the run, and its encoded forms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fixed {
     name: Box<[u8]>,
@@ -12,6 +13,8 @@ pub struct Fixed {
     /// The static entries with this name, and with this name and value; 0 if there is none.
     name_index: u8,
     exact: u8,
+    /// The field line of QPACK that refers to the static table alone.
+    line: Box<[u8]>,
 }
 
 impl Fixed {
@@ -23,7 +26,14 @@ impl Fixed {
             string(name, &mut literal);
         }
         string(value, &mut literal);
-        Self { name: name.into(), value: value.into(), literal: literal.into(), name_index, exact }
+        Self {
+            name: name.into(),
+            value: value.into(),
+            literal: literal.into(),
+            name_index,
+            exact,
+            line: qpack::static_line(name, value),
+        }
     }
 
     pub fn name(&self) -> &[u8] {
@@ -34,8 +44,13 @@ impl Fixed {
         &self.value
     }
 
+    /// See [`qpack::static_line`].
+    pub(crate) fn line(&self) -> &[u8] {
+        &self.line
+    }
+
     /// Its size in a table (RFC 7541 section 4.1).
-    fn size(&self) -> u32 {
+    pub(crate) fn size(&self) -> u32 {
         let octets = u32::try_from(self.name.len() + self.value.len()).unwrap_or(u32::MAX);
         octets.saturating_add(OVERHEAD)
     }

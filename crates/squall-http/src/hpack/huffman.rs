@@ -112,13 +112,13 @@ const fn short() -> [(u8, u8); 256] {
 }
 
 /// The length of `octets` in this code.
-pub(super) fn len(octets: &[u8]) -> usize {
+pub(crate) fn len(octets: &[u8]) -> usize {
     let bits: usize = octets.iter().map(|&octet| usize::from(LENGTHS[usize::from(octet)])).sum();
     bits.div_ceil(8)
 }
 
 /// Appends `octets` in this code, padded with ones.
-pub(super) fn encode(octets: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn encode(octets: &[u8], out: &mut Vec<u8>) {
     // `have` bits (fewer than 8 between two symbols) wait at the end of `bits`.
     let (mut bits, mut have) = (0_u64, 0);
     for &octet in octets {
@@ -136,7 +136,7 @@ pub(super) fn encode(octets: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Appends the string that `input` is the code of: at most 8/5 of its length.
-pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
+pub(crate) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
     let mut input = input.iter();
     // The next bit is bit 63; after `have` bits, all are zero.
     let (mut bits, mut have) = (0_u64, 0_u32);

@@ -3,14 +3,18 @@
 use std::fmt::Write;
 
 use squall_apps::{
-    Data, Instruction, Program, ProgramError,
-    builtin::{self, Application, HttpClient, WebSocketClient},
+    Data, Instruction, Message, Program, ProgramError,
+    builtin::{self, Application, GrpcClient, GrpcServer, HttpClient, WebSocketClient},
+    grpc::Status,
     websocket::MAX_MESSAGE,
 };
 use squall_profile::{ErrorCollector, Located};
 use squall_units::{Cannot, Nanos, parse_octets};
 
-use super::Ends;
+use super::{
+    Ends,
+    grpc::{Methods, encode, path_of},
+};
 use crate::Assets;
 
 /// An option of a built-in application.
@@ -32,7 +36,7 @@ const fn without_default(name: &'static str, about: &'static str) -> AppOption {
 }
 
 /// Each application's name and its options.
-const OPTIONS: [(&str, &[AppOption]); 15] = [
+const OPTIONS: [(&str, &[AppOption]); 16] = [
     (
         "http",
         &[
@@ -88,10 +92,55 @@ const OPTIONS: [(&str, &[AppOption]); 15] = [
             without_default("host", "value of the Host field; the server's address"),
             option("size", "100", "length of a message: 100, 4 KiB"),
             option("messages", "10", "messages per connection, each sent after an answer"),
+            without_default(
+                "push",
+                "the server sends the messages, one each time: 100 ms; clients wait for them",
+            ),
+            option(
+                "fan_out",
+                "false",
+                "the server sends each message to all connections of a group: true or false",
+            ),
+            option("groups", "1", "with push or fan_out: groups of connections"),
             option("pause", "0", "time after each answer: 100 ms"),
             without_default("fragment", "longest frame of a message: 1000"),
             option("binary", "false", "binary messages in place of texts: true or false"),
             option("ping", "false", "a ping before each message: true or false"),
+        ],
+    ),
+    (
+        "grpc",
+        &[
+            without_default(
+                "method",
+                "/package.Service/Method; /squall.Test/Call, or that of proto",
+            ),
+            without_default("proto", "file with the method: .proto, or a descriptor set of protoc"),
+            option("calls", "1", "calls per connection"),
+            option("messages", "1", "messages of the client in a call"),
+            without_default("answers", "messages of the server in a call; 1, with an error 0"),
+            option(
+                "lockstep",
+                "false",
+                "answers for each message, before the next is sent: true or false",
+            ),
+            option("size", "100", "length of a message: 100, 4 KiB"),
+            without_default("json", "a message as JSON, which proto encodes"),
+            without_default("file", "file whose octets are a message"),
+            option("answer_size", "100", "length of an answer: 100, 4 KiB"),
+            without_default("answer_json", "an answer as JSON, which proto encodes"),
+            without_default("answer_file", "file whose octets are an answer"),
+            without_default("metadata", "NAME: VALUE, sent with each call"),
+            without_default("host", "value of :authority; the server's address"),
+            without_default("deadline", "time after which a call is canceled: 500 ms"),
+            without_default("cancel", "answers after which the client cancels: 0, 3"),
+            option("delay", "0", "time before the server's answers: 100 ms"),
+            option("status", "OK", "status of the server: OK, NOT_FOUND"),
+            without_default("status_text", "text with the status of the server"),
+            without_default(
+                "expect",
+                "statuses that are no failure: any, or names; that of status",
+            ),
         ],
     ),
     ("https-like", &[option("body", "32 KiB", "length of the answer")]),
@@ -118,7 +167,7 @@ const OPTIONS: [(&str, &[AppOption]); 15] = [
 const OF_SERVERS: [(&str, &[&str]); 1] = [("http", &["body"])];
 
 /// Options that may be given several times.
-const LISTS: [&str; 4] = ["url", "header", "check", "extract"];
+const LISTS: [&str; 5] = ["url", "header", "check", "extract", "metadata"];
 
 /// A built-in application.
 pub struct ApplicationInfo {
@@ -137,7 +186,10 @@ pub fn catalog() -> Vec<ApplicationInfo> {
         let about = match name {
             "http" => "HTTP/1.1: GETs or POSTs over a connection, answered with a body",
             "exchange" => "requests and answers of given lengths, repeated",
-            "websocket" => "WebSocket: messages over a connection, each returned by the server",
+            "websocket" => {
+                "WebSocket: messages over a connection, returned by the server, or its own"
+            }
+            "grpc" => "gRPC over HTTP/2: calls of one message, or streams of them, each way",
             name => builtin::application(library_name(name)).map_or("", |app| app.about),
         };
         let of_servers = OF_SERVERS.iter().find(|(of, _)| *of == name).map_or(&[][..], |of| of.1);
@@ -276,9 +328,40 @@ fn make(
                     mistakes.truth(located, to);
                 }
             }
-            let server = builtin::websocket_server(name)?;
+            let groups = given.number("groups", 1, mistakes);
+            let mut fan_out = false;
+            if let Some(located) = given.of("fan_out") {
+                mistakes.truth(located, &mut fan_out);
+            }
+            let server = match given.of("push") {
+                Some(push) => {
+                    if fan_out {
+                        let text = "options.push: a server with fan_out sends no own messages";
+                        mistakes.note(push, text, "try one of both");
+                    }
+                    for option in ["pause", "fragment", "ping"] {
+                        if let Some(located) = given.of(option) {
+                            let text = format!("options.{option} has no effect with push");
+                            mistakes.note(located, &text, "clients only wait: try leaving it out");
+                        }
+                    }
+                    client.listens = true;
+                    let every = given.time("push", Nanos::ZERO, mistakes);
+                    let (size, binary) = (client.size, client.binary);
+                    builtin::websocket_push_server(name, size, binary, (every, groups))?
+                }
+                None if fan_out => builtin::websocket_fan_out_server(name, groups)?,
+                None => {
+                    if let Some(groups) = given.of("groups").filter(|_| groups > 1) {
+                        let text = "options.groups has no effect without push or fan_out";
+                        mistakes.note(groups, text, "try push = \"100 ms\", or fan_out = true");
+                    }
+                    builtin::websocket_server(name)?
+                }
+            };
             Ends { client: client.program(name)?, server, port: 80 }
         }
+        "grpc" => return grpc(given, mistakes),
         "https-like" => of(builtin::https_like(given.octets("body", 32 << 10, mistakes))),
         "smtp" => of(builtin::smtp(given.octets("letter", 20 << 10, mistakes))),
         "sip" => of(builtin::sip(given.time("talk", Nanos(2 * Nanos::SECOND.0), mistakes))),
@@ -486,16 +569,196 @@ fn for_streams(
         }
     }
     // By default, each stream has one.
-    let Some(place) = given.of("requests") else { return };
+    if let Some(place) = given.of("requests") {
+        divide(&mut client.requests, "requests", streams, place, mistakes);
+    }
+}
+
+/// Divides the requests or calls of a connection among its streams.
+fn divide(
+    all: &mut u32,
+    what: &str,
+    streams: u16,
+    place: &Located,
+    mistakes: &mut ErrorCollector<'_>,
+) {
     let streams = u32::from(streams);
-    if client.requests.is_multiple_of(streams) {
-        client.requests /= streams;
+    if all.is_multiple_of(streams) {
+        *all /= streams;
         return;
     }
-    let most = client.requests.div_ceil(streams).saturating_mul(streams);
-    let message = format!("{} requests cannot be divided among {streams} streams", client.requests);
-    let hint = format!("try requests = {most}, or fewer streams");
+    let most = all.div_ceil(streams).saturating_mul(streams);
+    let message = format!("{all} {what} cannot be divided among {streams} streams");
+    let hint = format!("try {what} = {most}, or fewer streams");
     mistakes.note(place, &message, &hint);
+}
+
+/// Clients and servers of gRPC.
+fn grpc(
+    given: &Given<'_>,
+    mistakes: &mut ErrorCollector<'_>,
+) -> Result<Option<Ends>, ProgramError> {
+    let (mut client, mut server) = (GrpcClient::default(), GrpcServer::default());
+    if let Some(located) = given.of("lockstep") {
+        mistakes.truth(located, &mut client.lockstep);
+        server.lockstep = client.lockstep;
+    }
+    if let Some(located) = given.of("status") {
+        match located.text.parse() {
+            Ok(status) => server.status = status,
+            Err(()) => {
+                let hint = squall_units::suggest(&located.text, Status::NAMES);
+                mistakes.note(located, &format!("{:?} is not a status", located.text), &hint);
+            }
+        }
+    }
+    server.text = given.of("status_text").map_or_else(String::new, |text| text.text.clone());
+    server.delay = given.time("delay", Nanos::ZERO, mistakes);
+    client.calls = given.number("calls", 1, mistakes);
+    if let (Some(streams), Some(place)) = (given.streams, given.of("calls")) {
+        divide(&mut client.calls, "calls", streams, place, mistakes);
+    }
+    client.messages = given.count("messages", 1, mistakes);
+    let answers = u32::from(server.status == Status::OK);
+    server.answers = given.count("answers", answers, mistakes);
+    client.answers = server.answers;
+    client.deadline = given.of("deadline").map(|_| given.time("deadline", Nanos::ZERO, mistakes));
+    client.cancel = given.of("cancel").map(|_| given.count("cancel", 0, mistakes));
+    let all = client.messages.saturating_mul(client.answers);
+    if let (Some(place), Some(1..)) = (given.of("cancel"), client.cancel)
+        && client.lockstep
+        && client.cancel != Some(all)
+    {
+        let text = "options.cancel: with lockstep, a call is canceled after its last answer";
+        mistakes.note(place, text, &format!("try {all}, or fewer messages"));
+    }
+    let usual = if client.cancel.is_some() { Status::CANCELLED } else { server.status };
+    client.expect = usual.into();
+    if let Some(located) = given.of("expect") {
+        match located.text.parse() {
+            Ok(expect) => client.expect = expect,
+            Err(()) => {
+                let text = format!("{:?} are not statuses", located.text);
+                mistakes.note(located, &text, "expected any, or names: try \"OK NOT_FOUND\"");
+            }
+        }
+    }
+    if let Some(located) = given.of("host") {
+        client.metadata.push(("Host".into(), located.text.clone()));
+    }
+    for located in given.all("metadata") {
+        match header(&located.text) {
+            Some((name, value)) => client.metadata.push((name.into(), value.into())),
+            None => {
+                let message = format!("{:?} is not metadata", located.text);
+                mistakes.note(located, &message, "expected \"name: value\": try \"x-id: 1\"");
+            }
+        }
+    }
+    if let Some(located) = given.of("method") {
+        client.method.clone_from(&located.text);
+        let is_path = located.text.starts_with('/')
+            && located.text.bytes().all(|octet| octet.is_ascii_graphic());
+        if !is_path {
+            let message = format!("{:?} is not a method", located.text);
+            mistakes.note(located, &message, "expected /package.Service/Method");
+        }
+    }
+    let method = described(given, &mut client, &mut server, mistakes);
+    let (asks, answers) = match &method {
+        Some(method) => (Some(method.input()), Some(method.output())),
+        None => (None, None),
+    };
+    let of_client = ["size", "json", "file"];
+    let of_server = ["answer_size", "answer_json", "answer_file"];
+    client.message = grpc_message(given, of_client, asks, mistakes);
+    server.answer = grpc_message(given, of_server, answers, mistakes);
+    let (client, server) = (client.program("grpc")?, server.program("grpc")?);
+    Ok(Some(Ends { client, server, port: 50_051 }))
+}
+
+/// The method of the calls, if a file describes it. The server has all of the file's methods.
+fn described(
+    given: &Given<'_>,
+    client: &mut GrpcClient,
+    server: &mut GrpcServer,
+    mistakes: &mut ErrorCollector<'_>,
+) -> Option<prost_reflect::MethodDescriptor> {
+    let file = given.of("proto")?;
+    let methods = match Methods::read(&file.text, given.assets) {
+        Ok(methods) => methods,
+        Err(error) => {
+            mistakes.note(file, &error, "expected a .proto file, or a descriptor set");
+            return None;
+        }
+    };
+    server.methods = methods.paths().collect();
+    let place = given.of("method");
+    let Some(method) = methods.find(place.map(|place| place.text.as_str())) else {
+        let hint = format!("the methods of {}: {}", file.text, server.methods.join(", "));
+        let text = match place {
+            Some(place) => format!("{} has no method {:?}", file.text, place.text),
+            None => format!("{} has several methods; expected options.method", file.text),
+        };
+        mistakes.note(place.unwrap_or(file), &text, &hint);
+        return None;
+    };
+    client.method = path_of(method);
+    for (name, streams, messages) in [
+        ("messages", method.is_client_streaming(), client.messages),
+        ("answers", method.is_server_streaming(), client.answers),
+    ] {
+        if let Some(located) = given.of(name).filter(|_| !streams && messages > 1) {
+            let text = format!("options.{name}: {} has only one", client.method);
+            mistakes.note(located, &text, "try 1, or a method with a stream in that direction");
+        }
+    }
+    Some(method.clone())
+}
+
+/// A message: its length, JSON or a file, which these options give.
+fn grpc_message(
+    given: &Given<'_>,
+    names: [&'static str; 3],
+    kind: Option<prost_reflect::MessageDescriptor>,
+    mistakes: &mut ErrorCollector<'_>,
+) -> Message {
+    let [size, json, file] = names.map(|name| given.of(name));
+    let several: Vec<&Located> = [size, json, file].into_iter().flatten().collect();
+    if let [_, located, ..] = several[..] {
+        let hint = format!("expected one of {}", names.join(", "));
+        mistakes.note(located, "options give a message several times", &hint);
+    }
+    if let Some(located) = file {
+        return match given.assets.file(&located.text) {
+            Ok(octets) => Message::octets(octets),
+            Err(error) => {
+                let cannot = Cannot::read(&located.text, &error).to_string();
+                mistakes.note(located, &cannot, "try the path of a file to send");
+                Message::default()
+            }
+        };
+    }
+    match (json, kind) {
+        (Some(located), Some(kind)) => {
+            let name = kind.full_name().to_owned();
+            match encode(kind, &located.text) {
+                Ok(octets) => return Message::octets(octets),
+                Err(error) => {
+                    let text = format!("options.{} is not a {name}: {error}", names[1]);
+                    mistakes.note(located, &text, "expected its fields: {\"name\": \"value\"}");
+                }
+            }
+        }
+        (Some(located), None) if given.of("proto").is_none() => {
+            let text = format!("options.{} needs a description of the message", names[1]);
+            mistakes.note(located, &text, "try proto = \"service.proto\"");
+        }
+        // Octets of a length would not be a message of the method.
+        (None, Some(_)) if size.is_none() => return Message::default(),
+        _ => {}
+    }
+    builtin::filler(given.octets(names[0], 100, mistakes))
 }
 
 /// A URL with an optional weight before it: `3:http://host/path`. No scheme begins with a digit
@@ -579,6 +842,16 @@ impl<'a> Given<'a> {
                 &format!("{:?} is not a number above 0", located.text),
                 "try 10",
             );
+            default
+        })
+    }
+
+    /// A number that may be 0.
+    fn count(&self, name: &str, default: u32, mistakes: &mut ErrorCollector<'_>) -> u32 {
+        let Some(located) = self.of(name) else { return default };
+        located.text.parse().unwrap_or_else(|_| {
+            let text = format!("options.{name}: {:?} is not a number", located.text);
+            mistakes.note(located, &text, "try 10");
             default
         })
     }
@@ -733,6 +1006,104 @@ mod tests {
             assert!(lines.contains(part), "{part} in\n{lines}");
         }
         assert_eq!(lines.matches("unless_redirect").count(), 2);
+    }
+
+    const SHOP: &str = r#"
+        syntax = "proto3";
+        package shop;
+        message Order { int32 id = 1; }
+        service Orders { rpc Put(Order) returns (Order); rpc Watch(Order) returns (stream Order); }
+    "#;
+
+    /// The instructions of both ends of a `grpc` flow with these options, or the errors.
+    fn calls(options: &[(&str, &str)], streams: u16) -> Result<[String; 2], String> {
+        let profile = Profile::default();
+        let mut mistakes = ErrorCollector::of(&profile);
+        let located = |(name, text): &(&str, &str)| ((*name).to_owned(), Located::from(*text));
+        let options: Vec<_> = options.iter().map(located).collect();
+        let files = TestFiles(&[("shop.proto", SHOP), ("seven", "1234567")]);
+        let made =
+            ends(&Located::from("grpc"), &options, (None, &files), Some(streams), &mut mistakes);
+        mistakes.check().map_err(|error| error.to_string())?;
+        let ends = made.expect("nothing is wrong").remove(0).2;
+        assert_eq!(ends.port, 50_051);
+        for program in [&ends.client, &ends.server] {
+            assert_eq!(program.check_over_http2(), Ok(()));
+        }
+        Ok([ends.client.lines().join("\n"), ends.server.lines().join("\n")])
+    }
+
+    #[test]
+    fn calls_are_what_options_say() {
+        let options = [
+            ("proto", "shop.proto"),
+            ("method", "/shop.Orders/Watch"),
+            ("calls", "12"),
+            ("answers", "3"),
+            ("json", r#"{"id": 300}"#),
+            ("answer_file", "seven"),
+            ("metadata", "x-id: ${flow:3}"),
+            ("host", "a.test"),
+            ("deadline", "2 s"),
+            ("delay", "5 ms"),
+        ];
+        let [client, server] = calls(&options, 4).expect("right");
+        for part in [
+            "loop 3\n",
+            r#"grpc_call "/shop.Orders/Watch" "Host: a.test\r\nx-id: ${flow:3}\r\n" deadline 2 s"#,
+            "grpc_send \"\\x08\\xac\\x02\"\ngrpc_end\ngrpc_recv 3\ngrpc_status OK\nend",
+        ] {
+            assert!(client.contains(part), "{part} in\n{client}");
+        }
+        for part in [
+            "grpc_accept /shop.Orders/Put /shop.Orders/Watch\n",
+            "label done\ndelay 5 ms\nloop 3\ngrpc_send \"1234567\"\nend\ngrpc_finish OK",
+        ] {
+            assert!(server.contains(part), "{part} in\n{server}");
+        }
+        let of = |options: &[(&str, &str)]| calls(options, 1).expect("right");
+        let [client, server] = of(&[("lockstep", "true"), ("messages", "2"), ("size", "9")]);
+        assert!(client.contains("loop 2\ngrpc_send \"${repeat:9:"), "{client}");
+        assert!(client.contains("\"\ngrpc_recv 1\nend\ngrpc_end\ngrpc_status OK"), "{client}");
+        assert!(server.contains("grpc_next done\ngrpc_send"), "{server}");
+        let [client, server] = of(&[("status", "NOT_FOUND"), ("status_text", "no \"x\"")]);
+        assert!(client.ends_with("grpc_end\ngrpc_status NOT_FOUND"), "{client}");
+        assert!(server.ends_with("label done\ngrpc_finish NOT_FOUND \"no \\\"x\\\"\""), "{server}");
+        let [client, _] = of(&[("cancel", "0"), ("expect", "any")]);
+        assert_eq!(client, "grpc_call \"/squall.Test/Call\"\ngrpc_cancel\ngrpc_status any");
+        let [client, _] = of(&[("cancel", "2")]);
+        assert!(client.ends_with("grpc_recv 2\ngrpc_cancel\ngrpc_status CANCELLED"), "{client}");
+    }
+
+    #[test]
+    fn wrong_options_of_calls_are_reported() {
+        const PROTO: (&str, &str) = ("proto", "shop.proto");
+        for (options, error) in [
+            (&[("calls", "10")][..], "try calls = 12, or fewer streams"),
+            (&[("method", "a/b")], "expected /package.Service/Method"),
+            (&[("status", "NOTFOUND")], "did you mean \"NOT_FOUND\""),
+            (&[("expect", "ok")], "try \"OK NOT_FOUND\""),
+            (&[("messages", "x")], "options.messages: \"x\" is not a number"),
+            (&[("metadata", "x id: 1")], "try \"x-id: 1\""),
+            (&[("metadata", "te: x")], "the field te belongs to the call"),
+            (&[("json", "{}")], "try proto = \"service.proto\""),
+            (&[("size", "3"), ("file", "seven")], "expected one of size, json, file"),
+            (&[("answer_file", "none")], "cannot read none"),
+            (&[("proto", "none.proto")], "cannot read none.proto"),
+            (&[PROTO], "/shop.Orders/Put, /shop.Orders/Watch"),
+            (&[PROTO, ("method", "/shop.Orders/Get")], "has no method \"/shop.Orders/Get\""),
+            (
+                &[PROTO, ("method", "/shop.Orders/Put"), ("answers", "2")],
+                "options.answers: /shop.Orders/Put has only one",
+            ),
+            (
+                &[PROTO, ("method", "/shop.Orders/Put"), ("json", "{\"it\": 1}")],
+                "options.json is not a shop.Order",
+            ),
+        ] {
+            let found = calls(options, 4).expect_err(error);
+            assert!(found.contains(error), "{found}");
+        }
     }
 
     #[test]

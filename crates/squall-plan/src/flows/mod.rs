@@ -3,6 +3,7 @@
 //! All errors are reported at once, with their positions in the profile.
 
 mod apps;
+mod grpc;
 mod hosts;
 mod network;
 mod planned;
@@ -17,14 +18,16 @@ use std::{
 };
 
 use squall_apps::{
-    Data, DataOrder, Delays, Http2, Import, ImportOptions, Imported, Message, Program,
+    Data, DataOrder, Delays, Http2, Http3, Import, ImportOptions, Imported, Message, Program,
     Role as ProgramRole, Transport,
 };
 use squall_flows::{
     AddrRange, Arrival, Cps, Ends as PlayedEnds, Limits, Load, Network, Order, PORTS, Part, Pool,
     Role, Script, Spacing, Target, Template, Think,
 };
-use squall_profile::{At, Diagnostic, ErrorCollector, FlowContent, Flows, Located, Profile};
+use squall_profile::{
+    At, Diagnostic, ErrorCollector, FlowContent, Flows, HttpVersion, Located, Profile,
+};
 use squall_program::{Shape, ShapeError, Stage};
 use squall_report::report::flows::ConversationsReport;
 use squall_units::{Cannot, MacAddr, Nanos, Segmentation};
@@ -35,6 +38,7 @@ use crate::{Assets, PlanRouter, PortLimits, stream_routes};
 pub use apps::{AppOption, ApplicationInfo, applications, catalog};
 pub use planned::{PlannedLoad, PlannedPool, PlannedTemplate};
 pub use script::ends_text;
+pub use tls::browsers;
 
 /// The clients' MAC address if the interface has none. It is locally administered.
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -490,9 +494,14 @@ fn templates(
     let limit = spec.limit.into_iter().chain(most).min();
     let client_tunables = tunables::of_side(&spec.tcp, &spec.client_tcp, mistakes);
     let server_tunables = tunables::of_side(&spec.tcp, &spec.server_tcp, mistakes);
-    let tls = tls::tls(spec, spec.plays_servers(flows), captures.assets, mistakes);
+    let from = (data.as_ref(), captures.assets);
+    let tls = tls::tls(spec, spec.plays_servers(flows), from, mistakes);
+    if let Some(http) = spec.http.as_ref().filter(|http| http.fallback) {
+        check_fallback(spec, http, tls.is_some(), &ends, mistakes);
+    }
     let proxy = proxy::proxy(spec, flows, mistakes);
     let shape = stages(spec, mistakes);
+    let http3 = tls::is_http3(spec);
     let (several, shares) = (ends.len() > 1, ends.iter().map(|(share, ..)| share).sum());
     // With TLS, the default port of HTTP becomes that of HTTPS.
     let usual = |port: u16| if port == 80 && tls.is_some() { 443 } else { port };
@@ -506,7 +515,21 @@ fn templates(
         server: ends.server,
         tls: tls.clone(),
         proxy: proxy.clone(),
-        http: spec.http.as_ref().map(http2),
+        http: spec.http.as_ref().filter(|_| !http3).map(http2),
+        http3: spec.http.as_ref().filter(|_| http3).map(|spec| Http3 {
+            streams: spec.streams,
+            window: spec.window,
+            max_streams: spec.max_streams,
+            qpack_table: spec.qpack_table,
+            retry: spec.retry,
+            reserved_version: spec.reserved_version,
+            // The shorter one is that of the connection (RFC 9000 section 10.1); 0: never.
+            idle: [client_tunables.udp_idle, server_tunables.udp_idle]
+                .into_iter()
+                .filter(|idle| *idle > Nanos::ZERO)
+                .min()
+                .unwrap_or(Nanos::ZERO),
+        }),
         client_tunables: client_tunables.clone(),
         server_tunables: server_tunables.clone(),
         ends: match spec.play {
@@ -528,8 +551,30 @@ fn templates(
 
 /// The settings of HTTP/2.
 fn http2(spec: &squall_profile::Http) -> Http2 {
-    let &squall_profile::Http { streams, window, header_table, max_streams } = spec;
-    Http2 { streams, window, header_table, max_streams }
+    let &squall_profile::Http { streams, window, header_table, max_streams, fallback, .. } = spec;
+    Http2 { streams, window, header_table, max_streams, fallback }
+}
+
+/// Reports what prevents connections from using HTTP/1.1 in place of HTTP/2.
+fn check_fallback(
+    spec: &squall_profile::Template,
+    http: &squall_profile::Http,
+    tls: bool,
+    ends: &[(u32, String, Ends)],
+    mistakes: &mut ErrorCollector<'_>,
+) {
+    let name = &spec.name;
+    if !tls && spec.tls.is_none() {
+        let text = format!("template {name:?}: without TLS, no end can choose HTTP/1.1");
+        mistakes.at(spec.at, &text, "try tls = true, or http = \"2\"");
+    }
+    if http.streams > 1 && ends.iter().any(|(.., ends)| ends.client.uses_websocket()) {
+        let text = format!(
+            "template {name:?}: a connection of HTTP/1.1 cannot carry WebSocket for {} streams",
+            http.streams
+        );
+        mistakes.at(spec.at, &text, "try streams = 1, or leaving out the fallback to HTTP/1.1");
+    }
 }
 
 /// Reports keys of a template that have no effect.
@@ -540,8 +585,9 @@ fn no_effect(
     mistakes: &mut ErrorCollector<'_>,
 ) {
     let name = &spec.name;
-    let over =
-        |transport: Transport| ends.iter().all(|(.., ends)| ends.client.transport == transport);
+    let http3 = tls::is_http3(spec);
+    let of = |ends: &Ends| if http3 { Transport::Udp } else { ends.client.transport };
+    let over = |transport: Transport| ends.iter().all(|(.., ends)| of(ends) == transport);
     if let (Some(port), [_, _, ..]) = (spec.listen, ends) {
         let text = format!("template {name:?}: listen = {port} has no effect on a mix");
         mistakes.at(
@@ -564,6 +610,7 @@ fn no_effect(
     }
     if let Some(data) = &spec.data
         && !ends.iter().any(|(.., ends)| ends.client.uses_data() || ends.server.uses_data())
+        && !tls::uses_data(spec)
     {
         let text = format!("template {name:?}: data has no effect: no message uses a column");
         let hint =
@@ -734,9 +781,9 @@ fn ends(
                 );
                 return None;
             }
-            let http2 = spec.http.is_some();
+            let http = spec.http.as_ref().map(|http| http.version);
             let mut program = |role, lines: &[Located]| {
-                program(name, (role, transport, http2), lines, (&named, data), mistakes)
+                program(name, (role, transport, http), lines, (&named, data), mistakes)
             };
             let client = program(ProgramRole::Client, client);
             let server = program(ProgramRole::Server, server);
@@ -748,6 +795,11 @@ fn ends(
         }
         FlowContent::App { app, options } => {
             let streams = spec.http.as_ref().map(|http| http.streams);
+            let other =
+                |http: &squall_profile::Http| http.version != HttpVersion::Two || http.fallback;
+            if app.text == "grpc" && spec.http.as_ref().is_some_and(other) {
+                mistakes.note(app, "gRPC is over HTTP/2 alone", "try http = \"2\"");
+            }
             if spec.plays_servers(flows) {
                 apps::check_server(app, options, mistakes);
             }
@@ -847,7 +899,7 @@ fn delays(spec: squall_profile::Delays) -> Delays {
 /// Compiles a program. A side that is external needs no program and gets an empty one.
 fn program(
     name: &str,
-    (role, transport, http2): (ProgramRole, Transport, bool),
+    (role, transport, http): (ProgramRole, Transport, Option<HttpVersion>),
     lines: &[Located],
     (messages, data): (&BTreeMap<String, Message>, Option<&Data>),
     mistakes: &mut ErrorCollector<'_>,
@@ -855,9 +907,13 @@ fn program(
     let nothing = [Located::from("wait_peer_close")];
     let lines = if lines.is_empty() { &nothing } else { lines };
     let texts = lines.iter().map(|line| line.text.as_str());
-    let checked = |program: Program| match http2 {
-        true => program.check_over_http2().map(|()| program),
-        false => Ok(program),
+    let checked = |program: Program| match http {
+        Some(HttpVersion::Two) => program.check_over_http2().map(|()| program),
+        Some(HttpVersion::Three) => program
+            .check_without_http2()
+            .and_then(|()| program.check_over_http3())
+            .map(|()| program),
+        None => program.check_without_http2().map(|()| program),
     };
     match Program::parse_with_data(name, role, transport, texts, messages.clone(), data)
         .and_then(checked)
@@ -869,5 +925,15 @@ fn program(
             mistakes.report(line, &error);
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_of_http2_in_profiles_are_those_of_the_library() {
+        assert_eq!(http2(&squall_profile::Http::default()), Http2::default());
     }
 }

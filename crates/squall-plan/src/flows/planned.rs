@@ -1,8 +1,9 @@
 //! Describes a load before the run.
 
-use squall_flows::{Arrival, Ends, Load, Spacing, Think, Tuples};
+use squall_flows::{Arrival, Ends, FlowKind, Load, Spacing, Think, Tuples};
 use squall_profile::{FlowContent, Flows, Profile};
 use squall_report::{render::human, report::flows::ConversationsReport};
+use squall_tcp::Congestion;
 use squall_units::Nanos;
 
 use super::PlanFlows;
@@ -27,7 +28,7 @@ pub struct PlannedTemplate {
     pub name: String,
     /// The built-in application, the conversation of a capture, or `programs`.
     pub content: String,
-    /// `tcp`, `udp` or `tls`.
+    /// `tcp`, `udp`, `tls` or `quic`.
     pub transport: &'static str,
     /// Names of the pools, and the port of the servers.
     pub clients: String,
@@ -67,7 +68,14 @@ impl PlannedLoad {
         let conversations =
             flows.script(false).or(flows.script(true)).map(|played| played.plan.report.clone());
         let max_flows = flows.sides.iter().map(|side| side.flows).max().unwrap_or(0);
-        let max_flows_octets = u64::from(max_flows) * squall_flows::FLOW_OCTETS;
+        let bbr = load.templates.iter().any(|template| {
+            [&template.client_tunables, &template.server_tunables]
+                .iter()
+                .any(|tunables| tunables.congestion == Congestion::Bbr)
+        });
+        // The model of BBR, which flows have from their handshake on.
+        let each = squall_flows::FLOW_OCTETS + if bbr { 700 } else { 0 };
+        let max_flows_octets = u64::from(max_flows) * each;
         if load.own_templates() == 0 {
             let (templates, pools) = (Vec::new(), Vec::new());
             return Self { templates, pools, conversations, max_flows, max_flows_octets };
@@ -102,7 +110,7 @@ impl PlannedLoad {
             // that time.
             let kept = template.client_tunables.time_wait.as_secs_f64();
             if let Some(cps) = asked_cps
-                && template.client.transport == squall_apps::Transport::Tcp
+                && template.kind() == FlowKind::Tcp
                 && cps * kept > tuples as f64
             {
                 notes.push(format!(
@@ -122,10 +130,11 @@ impl PlannedLoad {
                     .find(|t| t.name == template.name)
                     .map_or_else(String::new, exchange)
                     + played(template.ends),
-                transport: match (template.tls.is_some(), template.client.transport) {
-                    (true, _) => "tls",
-                    (_, squall_apps::Transport::Tcp) => "tcp",
-                    (_, squall_apps::Transport::Udp) => "udp",
+                transport: match (template.tls.is_some(), template.kind()) {
+                    (true, FlowKind::Udp) => "quic",
+                    (true, FlowKind::Tcp) => "tls",
+                    (false, FlowKind::Tcp) => "tcp",
+                    (false, FlowKind::Udp) => "udp",
                 },
                 clients: load.clients[template.clients].name.clone(),
                 servers: load.servers[template.servers].name.clone(),
@@ -174,10 +183,11 @@ fn exchange(template: &squall_profile::Template) -> String {
     let data = data.map_or_else(String::new, |data| format!(", data {}", data.file.text));
     let proxy = template.proxy_protocol.as_ref();
     let proxy = proxy.map_or_else(String::new, |of| format!(", PROXY {}", of.version.word()));
+    let version = if super::tls::is_http3(template) { 3 } else { 2 };
     let http = match template.http.as_ref().map(|http| http.streams) {
         None => String::new(),
-        Some(1) => ", HTTP/2".into(),
-        Some(streams) => format!(", HTTP/2 with {streams} streams"),
+        Some(1) => format!(", HTTP/{version}"),
+        Some(streams) => format!(", HTTP/{version} with {streams} streams"),
     };
     what(template) + &data + &proxy + &http
 }

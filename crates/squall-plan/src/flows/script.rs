@@ -544,6 +544,7 @@ fn placeholder(
         tls: None,
         proxy: None,
         http: None,
+        http3: None,
         client_tunables: tunables.clone(),
         server_tunables: tunables.clone(),
         ends: squall_flows::Ends::Both,

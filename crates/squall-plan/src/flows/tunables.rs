@@ -114,7 +114,7 @@ fn set(all: &mut Tunables, name: &str, located: &Located, mistakes: &mut ErrorCo
         "timestamps" => mistakes.truth(located, &mut all.timestamps),
         "option_order" => {
             let known = [("linux", OptionOrder::Linux), ("bsd", OptionOrder::Bsd)];
-            either(name, located, known, &mut all.option_order, mistakes);
+            either(name, located, &known, &mut all.option_order, mistakes);
         }
         "no_delay" => mistakes.truth(located, &mut all.no_delay),
         "delayed_ack" => time(located, &mut all.delayed_ack, mistakes),
@@ -132,8 +132,14 @@ fn set(all: &mut Tunables, name: &str, located: &Located, mistakes: &mut ErrorCo
         "time_wait" => time(located, &mut all.time_wait, mistakes),
         "fin_wait" => time(located, &mut all.fin_wait, mistakes),
         "congestion" => {
-            let known = [("cubic", Congestion::Cubic), ("newreno", Congestion::NewReno)];
-            either(name, located, known, &mut all.congestion, mistakes);
+            let known = [
+                ("cubic", Congestion::Cubic),
+                ("newreno", Congestion::NewReno),
+                // Linux's name of it.
+                ("reno", Congestion::NewReno),
+                ("bbr", Congestion::Bbr),
+            ];
+            either(name, located, &known, &mut all.congestion, mistakes);
         }
         "ecn" => mistakes.truth(located, &mut all.ecn),
         "tos" => mistakes.number(located, &mut all.tos),
@@ -149,17 +155,20 @@ fn set(all: &mut Tunables, name: &str, located: &Located, mistakes: &mut ErrorCo
 fn either<T: Copy>(
     name: &str,
     located: &Located,
-    known: [(&str, T); 2],
+    known: &[(&str, T)],
     to: &mut T,
     mistakes: &mut ErrorCollector<'_>,
 ) {
     match known.iter().find(|(word, _)| *word == located.text) {
         Some((_, value)) => *to = *value,
-        None => mistakes.note(
-            located,
-            &format!("tcp.{name} = {:?}", located.text),
-            &format!("expected {:?} or {:?}", known[0].0, known[1].0),
-        ),
+        None => {
+            let words: Vec<_> = known.iter().map(|(word, _)| format!("{word:?}")).collect();
+            mistakes.note(
+                located,
+                &format!("tcp.{name} = {:?}", located.text),
+                &format!("expected {}", words.join(" or ")),
+            );
+        }
     }
 }
 
@@ -205,6 +214,16 @@ mod tests {
         let quick = of(&[("rto_max", "100 ms")]).unwrap();
         assert_eq!([quick.rto_min, quick.rto_initial, quick.rto_max], [Nanos(100_000_000); 3]);
         assert_eq!(of(&[("rto_min", "2 s")]).unwrap().rto_initial, Nanos(2_000_000_000));
+    }
+
+    #[test]
+    fn each_congestion_control_has_its_name() {
+        let control = |name| of(&[("congestion", name)]).map(|all| all.congestion);
+        assert_eq!(control("bbr"), Ok(Congestion::Bbr));
+        assert_eq!(control("cubic"), Ok(Congestion::Cubic));
+        assert_eq!([control("reno"), control("newreno")], [const { Ok(Congestion::NewReno) }; 2]);
+        let error = control("vegas").unwrap_err();
+        assert!(error.contains(r#"expected "cubic" or "newreno" or "reno" or "bbr""#), "{error}");
     }
 
     #[test]

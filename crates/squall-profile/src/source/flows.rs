@@ -12,8 +12,10 @@ use super::{
     stages::{Levels, Row},
 };
 use crate::{
-    At, DataOrder, Delays, FlowContent, HostAddress, HostGroup, Incomplete, Located, Order, Play,
-    Port, ProxyVersion, Ramp, Spacing, Stage, Tcp, Transport, emit::Emit, files::is_file,
+    At, DataOrder, Delays, FlowContent, HostAddress, HostGroup, HttpVersion, Incomplete, Located,
+    Order, Play, Port, ProxyVersion, Ramp, Spacing, Stage, Tcp, Transport,
+    emit::Emit,
+    files::{hello_capture, is_file},
 };
 
 table! {
@@ -57,7 +59,7 @@ table! {
         /// counted.
         active_limit: Count => Option<u64>,
         /// The room for flows of each worker at each port, including those in TIME-WAIT; further
-        /// ones are not begun or accepted, and counted as full. A flow takes up to 200 octets of
+        /// ones are not begun or accepted, and counted as full. A flow takes up to 160 octets of
         /// memory. Default: as many as fit half of the machine's memory, but at least 2,097,152 and
         /// at most 268,435,456.
         max_flows: Bounded<1, 1_073_741_824> => Option<u32>,
@@ -321,7 +323,9 @@ table! {
         proxy_protocol: ProxyProtocol => Option<ProxyProtocol>,
         /// "2": the flows are connections of HTTP/2, whose streams carry the requests and answers
         /// of the programs; or a table with settings. With `tls` it is agreed on by ALPN; without,
-        /// both ends know it (h2c). Default: HTTP/1.1, as the programs write it.
+        /// both ends know it (h2c). "2,1.1": the same with TLS, and HTTP/1.1 if the other end does
+        /// not choose HTTP/2. "3": connections of HTTP/3, over QUIC and UDP, always with TLS.
+        /// Default: HTTP/1.1, as the programs write it.
         http: HttpInput => Option<Http>,
         /// false: the template is ignored. Default true.
         enabled: bool,
@@ -358,6 +362,7 @@ table! {
     /// Settings of TLS sessions, for both sides.
     Tls {} from {
         /// The name that clients request (SNI), and the name in a certificate that Squall makes.
+        /// With ${flow:DIGITS} or, with data, ${data:COLUMN} in it, each flow requests its own.
         /// Default: the server's address, which is not sent.
         server_name: Located => Option<Located>,
         /// The protocol inside (ALPN), in order of preference: "http/1.1", or a list. Default: none
@@ -371,6 +376,9 @@ table! {
         certificate: File => Option<Located>,
         /// A PEM file with its key. Relative to the profile.
         key: File => Option<Located>,
+        /// true: servers make a certificate for each name that a client requests. Default false:
+        /// all names get the same.
+        certificate_per_name: bool => bool,
         /// A PEM file with the certificate that clients show to servers that ask for one. Default:
         /// `certificate`, if Squall runs no servers. Relative to the profile.
         client_certificate: File => Option<Located>,
@@ -382,6 +390,10 @@ table! {
         /// true: servers give tickets, and clients return with them. Default false: each handshake
         /// is a full one.
         resumption: bool => bool,
+        /// true: also clients with a ticket, and their servers, make a new key share for each
+        /// session. Default false: they use the first one again, which saves two thirds of a resumed
+        /// session's CPU time with TLS 1.3, and its forward secrecy.
+        fresh_key_shares: bool => bool,
         /// "1.3" or "1.2", or a list: the highest version that both ends support is used. Default
         /// "1.3".
         versions: OneOrMore => Vec<Located>,
@@ -390,16 +402,23 @@ table! {
         /// Default: all, AES-128 first.
         ciphers: OneOrMore => Vec<Located>,
         /// Groups for the exchange of keys, in order of preference: "x25519", "secp256r1",
-        /// "secp384r1". Default: all, in this order.
+        /// "secp384r1", "X25519MLKEM768". Default: the first three, in this order.
         groups: OneOrMore => Vec<Located>,
+        /// The ClientHello that clients send: that of a browser ("chrome-131", "firefox-135"; the
+        /// list is in `squall flows apps`), a JA3 string, JA4_ro, or a capture with it, ".pcap" or
+        /// ".pcapng", relative to the profile ("visit.pcapng:3": the third of them). Default: one
+        /// of the library, which no browser sends.
+        hello: HelloText => Option<Located>,
     }
 }
 
 table! {
-    /// Settings of HTTP/2, for the ends that Squall runs.
+    /// Settings of HTTP/2 or HTTP/3, for the ends that Squall runs.
     HttpTable makes
-    /// Settings of HTTP/2, for both sides.
+    /// Settings of HTTP/2 or HTTP/3, for both sides.
     Http {} from {
+        /// "2", or "3": over QUIC. Default "2".
+        version: HttpVersion => HttpVersion,
         /// The number of streams that a client has open at a time. Each runs the client's program
         /// by itself; the requests of app = "http" are divided among them. Default 1.
         streams: Bounded<1, 100> => u16 = 1,
@@ -411,6 +430,21 @@ table! {
         /// The number of streams that a server accepts at a time; further ones are refused. Default
         /// 100.
         max_streams: Bounded<1, 1_000> => u32 = 100,
+        /// true: with TLS, a connection uses HTTP/1.1 if the other end does not choose HTTP/2
+        /// (ALPN). The requests of a client's streams then follow one another. Default false.
+        fallback: bool => bool,
+        /// Octets of the table of fields of HTTP/3 that the peer may use, and that each end uses of
+        /// the other's (QPACK). Default 0: fields are compressed with the static table alone.
+        qpack_table: Bounded<0, 4_096> => u32 = 0,
+        /// true: servers of HTTP/3 answer the first packet of a client with a Retry, so that it
+        /// proves its address. Default false.
+        retry: bool => bool,
+        /// true: clients of HTTP/3 begin with a packet of a reserved version, and with version 1
+        /// when the server has answered it with its versions. Default false.
+        reserved_version: bool => bool,
+        /// true: clients of HTTP/3 resume sessions and send requests before the handshake is
+        /// complete (0-RTT), and servers accept them. Default false.
+        early_data: bool => bool,
     }
 }
 
@@ -536,7 +570,7 @@ impl Emit for Tls {
     }
 }
 
-/// `"2"`, or a table.
+/// `"2"`, `"2,1.1"`, `"3"`, or a table.
 #[derive(Debug)]
 pub(super) struct HttpInput(Http);
 
@@ -544,18 +578,47 @@ impl Read for HttpInput {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         match &node.value {
             Value::Text(text) if text == "2" => Some(Self(Http::default())),
+            Value::Text(text) if text == "2,1.1" => {
+                Some(Self(Http { fallback: true, ..Http::default() }))
+            }
+            Value::Text(text) if text == "3" => {
+                Some(Self(Http { version: HttpVersion::Three, ..Http::default() }))
+            }
             Value::Table(entries) => {
                 let mut table = HttpTable::read(node, cx)?;
                 if entries.is_empty() {
                     cx.report(&table.place, "has no settings", &["try http = \"2\"".to_owned()]);
                 }
-                Some(Self(table.made()))
+                let made = table.made();
+                check_http(&made, &table.given, &table.place, cx);
+                Some(Self(made))
             }
-            _ => cx.wrong_type(node, "\"2\" or a table", "\"2\", or { streams = 4 }"),
+            _ => cx.wrong_type(
+                node,
+                "\"2\", \"2,1.1\", \"3\" or a table",
+                "\"2\", or { streams = 4, fallback = true }",
+            ),
         }
     }
     fn schema() -> Json {
-        json!({ "anyOf": [{ "enum": ["2"] }, HttpTable::schema()] })
+        json!({ "anyOf": [{ "enum": ["2", "2,1.1", "3"] }, HttpTable::schema()] })
+    }
+}
+
+/// Reports keys of another version.
+fn check_http(made: &Http, given: &Given, place: &Place, cx: &mut Reader<'_>) {
+    let (keys, why, hint) = match made.version {
+        HttpVersion::Two => {
+            let keys = &["qpack_table", "retry", "reserved_version", "early_data"][..];
+            (keys, "HTTP/2 has none", "try version = \"3\"")
+        }
+        HttpVersion::Three => {
+            let why = "HTTP/3 has no such setting";
+            (&["header_table", "fallback"][..], why, "try leaving it out")
+        }
+    };
+    for key in keys.iter().filter(|key| given.has(key)) {
+        cx.report(place, &format!("has {key:?}, but {why}"), &[hint.to_owned()]);
     }
 }
 
@@ -567,10 +630,13 @@ impl From<HttpInput> for Option<Http> {
 
 impl Emit for Http {
     fn emit(&self) -> Option<Json> {
-        match *self == Self::default() {
-            true => Some(json!("2")),
-            false => Some(self.written(|_| None)),
-        }
+        let of = |version, fallback| Self { version, fallback, ..Self::default() };
+        Some(match self {
+            _ if *self == of(HttpVersion::Two, false) => json!("2"),
+            _ if *self == of(HttpVersion::Two, true) => json!("2,1.1"),
+            _ if *self == of(HttpVersion::Three, false) => json!("3"),
+            _ => self.written(|_| None),
+        })
     }
 }
 
@@ -676,6 +742,7 @@ words!(
     Order,
     "an order of addresses": "sequential" => Sequential, "random" => Random, "hash" => Hash,
 );
+words!(HttpVersion, "a version of HTTP with streams": "2" => Two, "3" => Three);
 words!(ProxyVersion, "a version of the PROXY protocol": "v1" => V1, "v2" => V2);
 words!(Transport, "a transport": "tcp" => Tcp, "udp" => Udp);
 words!(Spacing, "a spacing": "constant" => Constant, "poisson" => Poisson);
@@ -770,6 +837,27 @@ impl From<File> for Located {
 impl From<File> for Option<Located> {
     fn from(File(file): File) -> Self {
         Some(file)
+    }
+}
+
+/// A browser, a fingerprint, or a capture, whose path is relative to the profile.
+#[derive(Clone, Debug)]
+pub(super) struct HelloText(pub Located);
+
+impl Read for HelloText {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let Located { text, at } = Located::read(node, cx)?;
+        let is_capture = hello_capture(&text).is_some();
+        Some(Self(Located { text: if is_capture { cx.resolve(&text) } else { text }, at }))
+    }
+    fn schema() -> Json {
+        Located::schema()
+    }
+}
+
+impl From<HelloText> for Option<Located> {
+    fn from(HelloText(text): HelloText) -> Self {
+        Some(text)
     }
 }
 
@@ -1237,6 +1325,11 @@ fn a_template(
     if programs && !table.given.has("listen") {
         cx.need(&table.place, &table.given, "listen", "listen = 80");
     }
+    let mut rest = table.made();
+    // gRPC has no other transport.
+    if matches!(&exchange, Some(FlowContent::App { app, .. }) if app.text == "grpc") {
+        rest.http.get_or_insert_default();
+    }
     Some(Template {
         name,
         clients: clients?,
@@ -1245,7 +1338,7 @@ fn a_template(
         arrival: arrival?,
         stages,
         at,
-        ..table.made()
+        ..rest
     })
 }
 

@@ -783,6 +783,9 @@ fn check_auth(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
         ("alpn", !tls.alpn.is_empty()),
         ("client_ca", tls.client_ca.is_some()),
         ("resumption", tls.resumption),
+        ("fresh_key_shares", tls.fresh_key_shares),
+        ("certificate_per_name", tls.certificate_per_name),
+        ("hello", tls.hello.is_some()),
     ];
     if let Some((key, _)) = unused.into_iter().find(|(_, given)| *given) {
         cx.report(place, &format!("has tls.{key}, which hosts do not use"), &[]);

@@ -312,6 +312,23 @@ fn values(mut profile: Profile) -> Profile {
 }
 
 #[test]
+fn grpc_is_over_http2_without_the_key() {
+    let text = |app: &str| {
+        format!(
+            "[ports]\nA = \"null:\"\nB = \"null:\"\n[flows]\nclients = \"A\"\nservers = \"B\"\n\
+             [[template]]\napp = \"{app}\"\nclients = \"16.0.0.1\"\nservers = \"48.0.0.1\"\n\
+             cps = 1\n"
+        )
+    };
+    let http =
+        |text: &str| read(text, Format::Toml).flows.expect("flows").templates[0].http.clone();
+    assert_eq!(http(&text("grpc")), Some(Http::default()));
+    assert_eq!(http(&text("http")), None);
+    let given = http(&(text("grpc") + "http = { streams = 4 }\n"));
+    assert_eq!(given, Some(Http { streams: 4, ..Http::default() }));
+}
+
+#[test]
 fn pairs_of_ports_reach_their_values_and_are_written_again() {
     let text = r#"
 [ports]
@@ -656,9 +673,12 @@ fn template() -> impl Strategy<Value = Template> {
             client_key: file("c.key"),
             client_ca: file("cs.pem"),
             resumption,
+            fresh_key_shares: named,
             versions: if named { vec![located("1.2")] } else { vec![] },
             ciphers: if named { vec![located("ECDHE-RSA-AES128-GCM-SHA256")] } else { vec![] },
             groups: if named { vec![located("x25519"), located("P-256")] } else { vec![] },
+            hello: file("firefox-135"),
+            certificate_per_name: named,
         })
     });
     let proxy = prop_oneof![
@@ -705,10 +725,21 @@ fn template() -> impl Strategy<Value = Template> {
             client_tcp: if udp { Tcp::default() } else { tcp.clone() },
             tcp,
             tls,
-            http: limit.map(|number| Http {
-                streams: 1 + (number % 100) as u16,
-                header_table: (number % 4_097) as u32,
-                ..Http::default()
+            http: limit.map(|number| match number % 3 {
+                0 => Http {
+                    version: HttpVersion::Three,
+                    streams: 1 + (number % 100) as u16,
+                    qpack_table: (number % 4_097) as u32,
+                    retry: number % 2 == 0,
+                    early_data: number % 5 == 0,
+                    ..Http::default()
+                },
+                _ => Http {
+                    streams: 1 + (number % 100) as u16,
+                    header_table: (number % 4_097) as u32,
+                    fallback: number % 2 == 0,
+                    ..Http::default()
+                },
             }),
             ..Template::default()
         },

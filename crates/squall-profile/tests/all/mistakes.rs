@@ -416,8 +416,13 @@ fn missing_keys_of_a_template_are_reported() {
     let ends = "clients = \"16.0.0.1\"\nservers = \"48.0.0.1\"\ncps = 1\n";
     let http = |value: &str| in_template(ends, &format!("app = \"http\"\nhttp = {value}\n"));
     assert_contains(&http("{}"), "load.toml:10:8  template[0].http has no settings");
-    assert_contains(&http("\"3\""), "is not \"2\" or a table\n  try \"2\", or { streams = 4 }");
+    let found = http("\"4\"");
+    assert_contains(&found, "is not \"2\", \"2,1.1\", \"3\" or a table\n  try \"2\", or { streams");
     assert_contains(&http("{ streams = 0 }"), "expected 1 to 100");
+    let found = http("{ version = \"3\", fallback = true }");
+    assert_contains(&found, "has \"fallback\", but HTTP/3 has no such setting");
+    let found = http("{ retry = true }");
+    assert_contains(&found, "has \"retry\", but HTTP/2 has none\n  try version = \"3\"");
     assert_contains(
         &in_template(ends, "client = [\"recv 1\"]\n"),
         "has no \"listen\"\n  try listen = 80",

@@ -2,8 +2,8 @@
 
 use super::{Merge, by_key, common, merge, sums};
 use crate::report::flows::{
-    ConversationsReport, ExhaustedReport, FlowsReport, Http2Report, RequestsReport, RoleReport,
-    RolesReport, SteadyReport, TemplateReport, TlsReport,
+    ConversationsReport, ExhaustedReport, FlowsReport, Http2Report, Http3Report, RequestsReport,
+    RoleReport, RolesReport, SteadyReport, TemplateReport, TlsReport,
 };
 
 sums! {
@@ -13,9 +13,18 @@ sums! {
     RequestsReport { asked, sent, answered }
     TlsReport { handshakes, resumed, handshakes_per_second, handshake_ns, failed, truncated, ciphers }
     Http2Report {
+        connections, fallbacks, streams, heads_sent, head_octets_sent, compressed_octets_sent,
+        heads_received, head_octets_received, compressed_octets_received, resets_sent,
+        resets_received, left_out, repeated, goaways_received, violations, ignored
+    }
+}
+
+sums! {
+    Http3Report {
         connections, streams, heads_sent, head_octets_sent, compressed_octets_sent, heads_received,
-        head_octets_received, compressed_octets_received, resets_sent, resets_received,
-        left_out, goaways_received, violations, ignored
+        head_octets_received, compressed_octets_received, resets_sent, resets_received, left_out,
+        goaways_received, violations, ignored, packets_sent, packets_lost, congestion_events,
+        retries, version_negotiations, early_accepted, early_refused, strays
     }
 }
 
@@ -37,7 +46,7 @@ impl Merge for RoleReport {
         merge!(self, other; asked, attempted, established, completed, failed, protocol_errors, requests,
             counters, not_begun, active, peak_active, cps, asked_cps, steady, setup_ns, first_byte_ns,
             transaction_ns, duration_ns, duration_from_due_ns, received_octets, sent_octets,
-            goodput_bps, http, tcp, tls, http2);
+            goodput_bps, http, tcp, tls, http2, http3);
         // Reports do not contain the time of the busiest second, so those of the parts cannot be
         // added.
         self.busiest_second = None;

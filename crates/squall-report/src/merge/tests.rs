@@ -210,9 +210,12 @@ fn flows_of_a_template_are_added_at_each_end() {
         http2: Some(Http2Report {
             streams: completed,
             left_out: 1,
+            fallbacks: 2,
+            repeated: 3,
             violations: BTreeMap::from([("window".to_owned(), 1)]),
             ..Http2Report::default()
         }),
+        http3: Some(Http3Report { packets_lost: 2, ..Http3Report::default() }),
         ..RoleReport::default()
     };
     let of = |roles: RolesReport| {
@@ -230,9 +233,16 @@ fn flows_of_a_template_are_added_at_each_end() {
     assert_eq!((client.completed, client.failed["reset"]), (7, 2));
     assert_eq!(client.setup_ns, spread(&[10, 20, 30]));
     let figures = client.http2();
-    for figure in [("streams", 7), ("violations: window", 2), ("left out by GOAWAY", 2)] {
+    for figure in [
+        ("streams", 7),
+        ("violations: window", 2),
+        ("left out by GOAWAY", 2),
+        ("connections of HTTP/1.1", 4),
+        ("requests sent again", 6),
+    ] {
         assert!(figures.contains(&(figure.0.to_owned(), figure.1)), "{figures:?}");
     }
+    assert!(client.http3().contains(&("lost".to_owned(), 4)), "{:?}", client.http3());
     assert_eq!(flows.total.server.unwrap().completed, 7);
     assert_eq!(flows.templates.len(), 1);
 }

@@ -29,8 +29,13 @@ pub fn flows(report: &Report, width: usize, color: bool) -> Vec<String> {
         {
             reasons.push(format!("{name} ({side}): {}", requests(of)));
         }
-        for (what, counts) in role.reasons().into_iter().filter(|(_, counts)| !counts.is_empty()) {
-            reasons.push(format!("{name} ({side}): {what}: {}", listed(counts)));
+        // Programs with WebSocket or gRPC have many counters, most of which stay 0.
+        for (what, counts) in role.reasons() {
+            let mut counts = counts.clone();
+            counts.retain(|_, n| *n > 0);
+            if !counts.is_empty() {
+                reasons.push(format!("{name} ({side}): {what}: {}", listed(&counts)));
+            }
         }
         if let Some(tls) = &role.tls {
             reasons.push(format!("{name} ({side}): {}", sessions(role, tls)));
@@ -40,6 +45,12 @@ pub fn flows(report: &Report, width: usize, color: bool) -> Vec<String> {
             let texts = counts.map(|(what, n)| format!("{} {what}", human::count(n)));
             let texts: Vec<_> = texts.collect();
             reasons.push(format!("{name} ({side}): HTTP/2: {}", texts.join(", ")));
+        }
+        if role.http3.is_some() {
+            let counts = role.http3().into_iter();
+            let texts = counts.map(|(what, n)| format!("{} {what}", human::count(n)));
+            let texts: Vec<_> = texts.collect();
+            reasons.push(format!("{name} ({side}): HTTP/3: {}", texts.join(", ")));
         }
         let troubles = troubles(&role.tcp);
         if !troubles.is_empty() {

@@ -385,7 +385,8 @@ fn loaded(load: &FlowsReport, page: &mut String) {
             let reason = |(reason, n): (&String, &u64)| {
                 vec![format!("{name} ({side})"), what.to_owned(), reason.clone(), human::count(*n)]
             };
-            reasons.extend(counts.iter().map(reason));
+            // Programs with WebSocket or gRPC have many counters, most of which stay 0.
+            reasons.extend(counts.iter().filter(|(_, n)| **n > 0).map(reason));
         }
         if let Some(of) = &role.requests {
             let counts = [("asked", of.asked), ("sent", of.sent), ("answered", of.answered)];
@@ -409,6 +410,10 @@ fn loaded(load: &FlowsReport, page: &mut String) {
         reasons.extend(role.http2().into_iter().map(|(what, n)| {
             let side = format!("{name} ({side})");
             vec![side, "HTTP/2".to_owned(), what, human::count(n)]
+        }));
+        reasons.extend(role.http3().into_iter().map(|(what, n)| {
+            let side = format!("{name} ({side})");
+            vec![side, "HTTP/3".to_owned(), what, human::count(n)]
         }));
     }
     let columns = [

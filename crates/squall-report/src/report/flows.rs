@@ -118,11 +118,13 @@ pub struct RoleReport {
     /// `keepalive_timeout`, `idle`, `address_lost` (this end is a host whose lease ended).
     pub failed: BTreeMap<String, u64>,
     /// Deviations of peers from the flow program: `unexpected_data`, `too_short`, `no_answer`,
-    /// `bad_http`, `bad_websocket`, `closed_early` (the server closed the connection before the last
-    /// request); with HTTP/2 also `stream_reset` and `http2` (the peer broke a rule); with the PROXY
-    /// protocol also `proxy_missing`, `proxy_malformed`, `proxy_long`, `proxy_checksum`; with TLS
-    /// also `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`, `tls_closed`,
-    /// `tls_timeout`.
+    /// `bad_http`, `bad_websocket`, `late_member` (of a group of WebSocket), `closed_early` (the
+    /// server closed the connection before the last request); with HTTP/2 also `stream_reset` and
+    /// `http2` (the peer broke a rule); with gRPC also `grpc_status` (not as expected),
+    /// `grpc_compressed`, `bad_grpc`; with HTTP/3 also `stream_reset`, `http3`, `quic_closed`,
+    /// `quic_timeout`, `quic_broken`; with the PROXY protocol also `proxy_missing`,
+    /// `proxy_malformed`, `proxy_long`, `proxy_checksum`; with TLS also `tls_alert`,
+    /// `tls_certificate`, `tls_incompatible`, `tls_broken`, `tls_closed`, `tls_timeout`.
     pub protocol_errors: BTreeMap<String, u64>,
     /// Requests of the flows that started; only for clients, and `null` if randomness or the server
     /// determines how many requests a flow makes.
@@ -174,6 +176,9 @@ pub struct RoleReport {
     /// Connections of HTTP/2; present only for templates that use HTTP/2.
     #[serde(default)]
     pub http2: Option<Http2Report>,
+    /// Connections of HTTP/3; present only for templates that use HTTP/3.
+    #[serde(default)]
+    pub http3: Option<Http3Report>,
 }
 
 /// Requests over flows, made by HTTP or by any program that sends and then waits.
@@ -210,6 +215,9 @@ pub struct TlsReport {
 pub struct Http2Report {
     /// Connections that sent their preface.
     pub connections: u64,
+    /// Connections of HTTP/1.1, because TLS had not agreed on HTTP/2.
+    #[serde(default)]
+    pub fallbacks: u64,
     /// Streams that were opened (clients), or on which a request arrived (servers).
     pub streams: u64,
     /// Heads of requests and responses, the octets of their fields, and the octets that remained
@@ -226,6 +234,9 @@ pub struct Http2Report {
     /// Streams that a GOAWAY of the server left out: it has not processed them.
     #[serde(default)]
     pub left_out: u64,
+    /// Requests that were sent again, because the server had refused their streams.
+    #[serde(default)]
+    pub repeated: u64,
     /// Connections of which the peer announced the end (GOAWAY), by error code.
     pub goaways_received: BTreeMap<String, u64>,
     /// Actions of peers that the protocol forbids, or that exceeded a bound: `malformed`, `window`,
@@ -233,6 +244,50 @@ pub struct Http2Report {
     pub violations: BTreeMap<String, u64>,
     /// Priorities and unknown frames of peers, which are ignored.
     pub ignored: u64,
+}
+
+/// Connections of HTTP/3, which are flows. `setup_ns` of the flows is the time of the handshake of
+/// QUIC, which includes that of TLS.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Http3Report {
+    /// Connections whose handshake was completed.
+    pub connections: u64,
+    /// Streams that were opened (clients), or on which a request arrived (servers).
+    pub streams: u64,
+    /// Heads of requests and responses, the octets of their fields, and the octets that remained
+    /// after compression (QPACK).
+    pub heads_sent: u64,
+    pub head_octets_sent: u64,
+    pub compressed_octets_sent: u64,
+    pub heads_received: u64,
+    pub head_octets_received: u64,
+    pub compressed_octets_received: u64,
+    /// Streams that were reset, by error code: `H3_REQUEST_CANCELLED`.
+    pub resets_sent: BTreeMap<String, u64>,
+    pub resets_received: BTreeMap<String, u64>,
+    /// Streams that a GOAWAY of the server left out: it has not processed them.
+    pub left_out: u64,
+    /// Connections of which the peer announced the end (GOAWAY).
+    pub goaways_received: u64,
+    /// Actions of peers that the protocol forbids, or that exceeded a bound.
+    pub violations: BTreeMap<String, u64>,
+    /// Priorities, unknown frames and unknown streams of peers, which are ignored.
+    pub ignored: u64,
+    /// Packets of the connections that have ended: sent, and lost as acknowledgments showed.
+    pub packets_sent: u64,
+    pub packets_lost: u64,
+    /// Times that loss reduced the congestion window of a connection that has ended.
+    pub congestion_events: u64,
+    /// Retry packets: sent by servers, received by clients.
+    pub retries: u64,
+    /// Version Negotiation packets: sent by servers, received by clients.
+    pub version_negotiations: u64,
+    /// Connections whose client sent requests before the end of the handshake (0-RTT), which the
+    /// server accepted, or refused, so that they were sent again.
+    pub early_accepted: u64,
+    pub early_refused: u64,
+    /// Datagrams that belong to no connection of their flow.
+    pub strays: u64,
 }
 
 /// The part of a run at full load: after the ramp up, and before the ramp down, the drain and the
@@ -393,7 +448,49 @@ impl RoleReport {
         let named = named.into_iter().flat_map(|(what, counts)| {
             counts.iter().map(move |(why, n)| (format!("{what}: {why}"), *n))
         });
-        let rest = [("left out by GOAWAY", http2.left_out), ("ignored frames", http2.ignored)];
+        let rest = [
+            ("connections of HTTP/1.1", http2.fallbacks),
+            ("left out by GOAWAY", http2.left_out),
+            ("requests sent again", http2.repeated),
+            ("ignored frames", http2.ignored),
+        ];
+        let rest = rest.into_iter().filter(|(_, n)| *n > 0);
+        always.chain(named).chain(rest.map(|(what, n)| (what.to_owned(), n))).collect()
+    }
+
+    /// Figures of HTTP/3, each with a count.
+    pub fn http3(&self) -> Vec<(String, u64)> {
+        let Some(http3) = &self.http3 else { return Vec::new() };
+        let always = [
+            ("connections", http3.connections),
+            ("streams", http3.streams),
+            ("octets of fields sent", http3.head_octets_sent),
+            ("compressed", http3.compressed_octets_sent),
+            ("octets of fields received", http3.head_octets_received),
+            ("compressed", http3.compressed_octets_received),
+            ("packets sent", http3.packets_sent),
+            ("lost", http3.packets_lost),
+        ];
+        let always = always.into_iter().map(|(what, n)| (what.to_owned(), n));
+        let named = [
+            ("resets sent", &http3.resets_sent),
+            ("resets received", &http3.resets_received),
+            ("violations", &http3.violations),
+        ];
+        let named = named.into_iter().flat_map(|(what, counts)| {
+            counts.iter().map(move |(why, n)| (format!("{what}: {why}"), *n))
+        });
+        let rest = [
+            ("left out by GOAWAY", http3.left_out),
+            ("GOAWAY received", http3.goaways_received),
+            ("ignored frames and streams", http3.ignored),
+            ("reductions of the congestion window", http3.congestion_events),
+            ("Retry packets", http3.retries),
+            ("Version Negotiation packets", http3.version_negotiations),
+            ("connections with early data", http3.early_accepted),
+            ("connections whose early data was refused", http3.early_refused),
+            ("stray datagrams", http3.strays),
+        ];
         let rest = rest.into_iter().filter(|(_, n)| *n > 0);
         always.chain(named).chain(rest.map(|(what, n)| (what.to_owned(), n))).collect()
     }

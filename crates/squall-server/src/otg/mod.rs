@@ -378,3 +378,17 @@ fn refusal(what: String) -> Refusal {
 fn json(refusal: &Refusal) -> String {
     serde_json::to_string(refusal).expect("words and numbers")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_has_what_the_operations_need() {
+        for name in OPERATIONS.iter().flat_map(|operation| [operation.request, operation.reply]) {
+            if !name.is_empty() {
+                schema::message(name);
+            }
+        }
+    }
+}

@@ -2,6 +2,7 @@
 //! scripts have their own, because their runner replaces libtest.
 
 mod common;
+mod congestion;
 mod pair;
 mod properties;
 mod script_language;

@@ -26,7 +26,7 @@ fn megabytes_arrive_whole_over_a_faulty_path() {
             (true, false, Some(4)),
             (false, true, Some(7)),
         ] {
-            for congestion in [Congestion::NewReno, Congestion::Cubic] {
+            for congestion in [Congestion::NewReno, Congestion::Cubic, Congestion::Bbr] {
                 let tunables = Tunables {
                     sack,
                     timestamps,
@@ -118,6 +118,7 @@ fn many_flows_end_and_leave_nothing() {
                 duplicate: 0.02,
                 corrupt: 0.01,
                 delay: Nanos(MS),
+                ..Fault::default()
             },
             ..Plan::default()
         });
@@ -317,8 +318,8 @@ fn flows_in_time_wait_take_no_records_but_places() {
                 port += 1;
             }
         }
-        // 100 flows of 128 octets, 1,024 TIME-WAIT entries, 2,048 slots of each table, IPv6
-        // addresses, and the queue of flows that have something to send.
+        // 100 flows of 104 octets, with 24 for a piece and timers, 1,024 TIME-WAIT entries, 2,048
+        // slots of each table, IPv6 addresses, and the queue of flows that have something to send.
         let tables = 2 * 2048 * 4;
         let most = 100 * 128 + 1024 * 32 + tables + if v6 { 1024 * 36 } else { 0 } + 12_288;
         assert!(pair.client.memory() <= most, "{} {most}", pair.client.memory());

@@ -17,7 +17,9 @@ prop_compose! {
         timestamps in any::<bool>(),
         no_delay in any::<bool>(),
         delayed_ack in 0u64..500,
-        cubic in any::<bool>(),
+        congestion in prop_oneof![
+            Just(Congestion::NewReno), Just(Congestion::Cubic), Just(Congestion::Bbr),
+        ],
         ecn in any::<bool>(),
         time_wait in prop_oneof![Just(60_000u64), 0u64..2000],
     ) -> Tunables {
@@ -28,7 +30,7 @@ prop_compose! {
             reassembly: window,
             delayed_ack: ms(delayed_ack),
             time_wait: ms(time_wait),
-            congestion: if cubic { Congestion::Cubic } else { Congestion::NewReno },
+            congestion,
             retries: 14,
             syn_retries: 14,
             rto_max: ms(4000),
@@ -57,9 +59,10 @@ proptest! {
         (seed, v6, half_close) in (any::<u64>(), any::<bool>(), any::<bool>()),
         gso_max_size in prop_oneof![Just(0u16), 1500..=u16::MAX],
         pause in proptest::option::of((1u32..50_000, 0u64..10_000_000_000)),
+        (rate, queue) in prop_oneof![Just((0, 0)), (20_000u64..10_000_000, 3000u64..200_000)],
     ) {
         let patient = tunables.time_wait > Nanos(10_000_000_000);
-        let fault = Fault { loss, duplicate, reorder, corrupt, delay: Nanos(delay) };
+        let fault = Fault { loss, duplicate, reorder, corrupt, delay: Nanos(delay), rate, queue };
         let pause = pause.map(|(at, wait)| (at, Nanos(wait)));
         let mut pair = Pair::new(Plan {
             request, response, flows, chunk, tunables, fault, v6, seed, gso_max_size, half_close, pause, ..Plan::default()

@@ -117,6 +117,9 @@ fn described(flow: &OpenFlow) -> Value {
     if let Some(ssthresh) = tcp.ssthresh {
         all["snd_ssthresh"] = json!(ssthresh);
     }
+    if let Some((phase, pace)) = tcp.bbr {
+        (all["bbr_phase"], all["pacing_rate"]) = (json!(phase), json!(pace));
+    }
     if let Some(lasted) = flow.lasted {
         all["duration"] = json!(millis(lasted));
     }

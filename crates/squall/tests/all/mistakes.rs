@@ -250,8 +250,36 @@ fn keys_without_effect_on_flows_are_refused() {
             "client = [\"send \\\"hello\\\"\"]\nserver = [\"recv 5\"]\nlisten = 80\nhttp = \"2\"",
             &["load.toml:13:", "whole request or response"],
         ),
+        ("app = \"http\"\nhttp = \"2,1.1\"", &["no end can choose HTTP/1.1", "try tls = true"]),
+        (
+            "app = \"websocket\"\ntls = true\nhttp = { streams = 2, fallback = true }",
+            &["cannot carry WebSocket for 2 streams", "try streams = 1"],
+        ),
+        (
+            "app = \"websocket\"\noptions = { push = \"100 ms\", ping = true }",
+            &["options.ping has no effect with push", "try leaving it out"],
+        ),
+        (
+            "app = \"websocket\"\noptions = { groups = 2 }",
+            &["options.groups has no effect without push", "try push = \"100 ms\""],
+        ),
+        (
+            "app = \"websocket\"\noptions = { push = \"1 s\", fan_out = true }",
+            &["sends no own messages", "try one of both"],
+        ),
+        (
+            "app = \"websocket\"\noptions = { fan_out = true }\nhttp = \"2\"",
+            &["ws_fan_out", "try a template without http"],
+        ),
         ("app = \"dns\"\nhttp = \"2\"", &["cannot be used over HTTP/2", "over TCP"]),
         ("app = \"smtp\"\nhttp = \"2\"", &["try http_response"]),
+        ("app = \"grpc\"\nhttp = \"2,1.1\"\ntls = true", &["gRPC is over HTTP/2 alone"]),
+        ("app = \"grpc\"\nhttp = \"3\"", &["gRPC is over HTTP/2 alone", "try http = \"2\""]),
+        (
+            "client = ['grpc_call \"/a/b\"', \"grpc_status OK\"]\nserver = [\"wait_peer_close\"]\n\
+             listen = 80",
+            &["load.toml:13:", "`grpc_call` needs streams of HTTP/2", "try http = \"2\""],
+        ),
         (
             "app = \"dns\"\nproxy_protocol = \"v2\"",
             &["the PROXY protocol needs TCP", "try without proxy_protocol"],

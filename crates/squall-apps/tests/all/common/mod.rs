@@ -47,6 +47,10 @@ impl Application for Recorder {
     fn accept(&mut self, now: Nanos, flow: &Tuple) -> Option<(ClassId, State)> {
         self.apps.accept(now, flow)
     }
+
+    fn begins(&self, flow: &Tuple, datagram: &[u8]) -> bool {
+        self.apps.begins(flow, datagram)
+    }
 }
 
 #[derive(Default)]
@@ -64,8 +68,10 @@ pub struct Pair {
     pub stacks: [Stack<Recorder>; 2],
     pub now: Nanos,
     pub delay: Nanos,
-    /// Packets lost per 1,000.
+    /// Packets per 1,000 that are lost, that later ones overtake, and that arrive twice.
     pub loss: u64,
+    pub reordered: u64,
+    pub duplicated: u64,
     seed: u64,
     sent: u64,
     way: BTreeMap<(Nanos, u64), (usize, Vec<u8>)>,
@@ -103,6 +109,8 @@ impl Pair {
             now: Nanos(1_000_000_000),
             delay: Nanos(100_000),
             loss: 0,
+            reordered: 0,
+            duplicated: 0,
             seed,
             sent: 0,
             way: BTreeMap::new(),
@@ -156,6 +164,9 @@ impl Pair {
             }
             for stack in &mut self.stacks {
                 stack.advance(self.now);
+                while let Some(flow) = stack.app_mut().apps.calls_mut().take_answered() {
+                    stack.with(self.now, flow, |_, socket| socket.wake_at(self.now));
+                }
             }
         }
     }
@@ -168,9 +179,16 @@ impl Pair {
             }
             for packet in wire.0 {
                 self.sent += 1;
-                if mix(self.seed, self.sent) % 1000 >= self.loss {
-                    self.way.insert((self.now + self.delay, self.sent), (1 - from, packet));
+                let happens = |which, share| mix(self.seed ^ which, self.sent) % 1000 < share;
+                if happens(0, self.loss) {
+                    continue;
                 }
+                let late = if happens(1 << 32, self.reordered) { 3 } else { 1 };
+                let at = Nanos(self.now.0 + late * self.delay.0);
+                if happens(2 << 32, self.duplicated) {
+                    self.way.insert((at + Nanos(1), self.sent), (1 - from, packet.clone()));
+                }
+                self.way.insert((at, self.sent), (1 - from, packet));
             }
         }
     }

@@ -108,8 +108,11 @@ impl<'a> Parts<'a> {
                     let (name, value) = short.pair(one)?;
                     tls.set(name, one.node(tls_option(name, value)));
                 }
+                "hello" => tls.set(key, one.value()),
                 "http2" => parts.template.set("http", one.node("2".into())),
+                "http3" => http.set("version", one.node("3".into())),
                 "streams" => http.set(key, one.value()),
+                "http2_fallback" => http.set("fallback", one.value()),
                 "proxy_protocol" => proxy.set("version", one.value()),
                 "proxy_option" => {
                     let (name, value) = short.pair(one)?;
@@ -194,6 +197,10 @@ fn tls_option(name: &str, value: &str) -> Value {
     match (name, value) {
         ("resumption", "true") => true.into(),
         ("resumption", "false") => false.into(),
+        ("fresh_key_shares", "true") => true.into(),
+        ("fresh_key_shares", "false") => false.into(),
+        ("certificate_per_name", "true") => true.into(),
+        ("certificate_per_name", "false") => false.into(),
         ("alpn" | "versions" | "ciphers" | "groups", _) => value.split(',').collect(),
         _ => value.into(),
     }

@@ -127,6 +127,10 @@ pub struct Fault {
     pub reorder: f64,
     pub delay: Nanos,
     pub corrupt: f64,
+    /// Octets per second of IP packets to the server, and octets that wait for them at most; 0: no
+    /// limit.
+    pub rate: u64,
+    pub queue: u64,
 }
 
 #[derive(Clone)]
@@ -247,6 +251,9 @@ pub struct Pair {
     pub recorded: Vec<(Nanos, Vec<u8>)>,
     /// Packets after which the client's acknowledgment was overdue.
     pub pressed: u64,
+    /// When the bottleneck has sent its queue, and the packets that did not fit.
+    pub free_at: Nanos,
+    pub overflows: u64,
 }
 
 pub fn tuple(v6: bool, port: u16) -> Tuple {
@@ -309,6 +316,8 @@ impl Pair {
             sent: 0,
             recorded: Vec::new(),
             pressed: 0,
+            free_at: Nanos::ZERO,
+            overflows: 0,
         }
     }
 
@@ -338,6 +347,17 @@ impl Pair {
                 let at = self.random.next() as usize % packet.len();
                 packet[at] ^= 1 << (self.random.next() % 8);
             }
+            let mut wait = Nanos::ZERO;
+            if to_server && fault.rate > 0 {
+                let time = |octets: u64| Nanos(octets * 1_000_000_000 / fault.rate);
+                wait = self.free_at.saturating_sub(self.now);
+                if wait > time(fault.queue) {
+                    self.overflows += 1;
+                    continue;
+                }
+                wait = wait + time(packet.len() as u64);
+                self.free_at = self.now + wait;
+            }
             let copies = 1 + u32::from(self.random.chance(fault.duplicate));
             for _ in 0..copies {
                 let late = if self.random.chance(fault.reorder) {
@@ -346,7 +366,7 @@ impl Pair {
                     0
                 };
                 self.count += 1;
-                let at = Nanos(self.now.0 + fault.delay.0 + late);
+                let at = Nanos(self.now.0 + wait.0 + fault.delay.0 + late);
                 self.way.insert((at, self.count), (to_server, packet.clone(), !cut.is_whole()));
             }
         }

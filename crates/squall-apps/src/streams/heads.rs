@@ -1,11 +1,11 @@
-//! Heads of HTTP/1.1, which programs write and read, to fields of HTTP/2 and back (RFC 9113 section
-//! 8).
+//! Heads of HTTP/1.1, which programs write and read, to fields of HTTP/2 and HTTP/3 and back (RFC
+//! 9113 section 8, RFC 9114 section 4).
 
 use std::collections::HashMap;
 
 use squall_http::{
     h2::{Head, HeadKind},
-    hpack::{Encoder, Field, Fixed},
+    hpack::{Field, Fixed},
 };
 
 use crate::{Role, answers::head_end, message::Ready};
@@ -25,6 +25,11 @@ pub struct Outline {
     pub interim: bool,
     /// Whether a request has the method HEAD.
     pub asks_head: bool,
+    /// Whether a request asks for WebSocket, or an answer could open it: octets in both directions
+    /// follow then (RFC 8441).
+    pub tunnel: bool,
+    /// Whether it is not a head, but the fields after a body.
+    pub trailers: bool,
     /// Whether a Content-Length announces a body.
     announces_body: bool,
 }
@@ -46,7 +51,8 @@ const OF_CONNECTION: [&[u8]; 5] =
     [b"connection", b"keep-alive", b"proxy-connection", b"upgrade", b"http2-settings"];
 
 /// Gives each field of the head at the beginning of `text` to `each`, pseudo-fields first, with
-/// names in lower case. `role` is that of the sender.
+/// names in lower case. `role` is that of the sender. The text of a server may also be the lines of
+/// trailers.
 ///
 /// # Errors
 /// Why `text` does not begin with a request (of a client) or a response, or why HTTP/2 cannot carry
@@ -60,6 +66,7 @@ pub fn translate(
     let len = head_end(text).ok_or("it has no empty line at the end of its head")?;
     let mut outline = Outline { len: len as u32, ..Outline::default() };
     let mut lines = text[..len].split(|octet| *octet == b'\n').map(without_cr);
+    let all = lines.clone();
     let first = lines.next().unwrap_or_default();
     match role {
         Role::Client => {
@@ -69,15 +76,27 @@ pub fn translate(
             let host = fields.find(|(name, _)| name.eq_ignore_ascii_case(b"host"));
             let (_, host) = host.ok_or("its request has no Host field")?;
             outline.asks_head = method == b"HEAD";
-            each(b":method", method);
+            outline.tunnel = asks_for_websocket(lines.clone());
+            if outline.tunnel {
+                // RFC 8441 section 5.
+                each(b":method", b"CONNECT");
+                each(b":protocol", b"websocket");
+            } else {
+                each(b":method", method);
+            }
             each(b":scheme", scheme(secure));
             each(b":authority", host);
             each(b":path", target);
+        }
+        Role::Server if field(first).is_some() => {
+            outline.trailers = true;
+            lines = all;
         }
         Role::Server => {
             let status =
                 status_line(first).ok_or("it does not begin with a response: HTTP/1.1 200 OK")?;
             outline.interim = status[0] == b'1';
+            outline.tunnel = status[0] == b'2';
             each(b":status", status);
         }
     }
@@ -90,16 +109,28 @@ pub fn translate(
         let lower: &[u8] = lower;
         if lower == b"transfer-encoding" {
             // The octets of chunks would be taken for content.
-            return Err("HTTP/2 has no Transfer-Encoding; try Content-Length");
+            return Err("streams have no Transfer-Encoding; try Content-Length");
         }
         outline.announces_body |= lower == b"content-length";
         let of_request = lower == b"host" && role == Role::Client;
         let coding = lower == b"te" && !value.eq_ignore_ascii_case(b"trailers");
-        if !OF_CONNECTION.contains(&lower) && !of_request && !coding {
+        // RFC 8441 section 5: `:protocol` has replaced the key and the answer to it.
+        let of_handshake = outline.tunnel && lower == b"sec-websocket-key";
+        if !OF_CONNECTION.contains(&lower) && !of_request && !coding && !of_handshake {
             each(lower, value);
         }
     }
     Ok(outline)
+}
+
+/// Whether the lines of a request are those of `websocket`.
+fn asks_for_websocket<'a>(lines: impl Iterator<Item = &'a [u8]>) -> bool {
+    let (mut upgrade, mut key) = (false, false);
+    for (name, value) in lines.filter_map(field) {
+        upgrade |= name.eq_ignore_ascii_case(b"upgrade") && value == b"websocket";
+        key |= name.eq_ignore_ascii_case(b"sec-websocket-key");
+    }
+    upgrade && key
 }
 
 fn scheme(secure: bool) -> &'static [u8] {
@@ -261,8 +292,13 @@ impl Heads {
         })
     }
 
-    /// Writes a prepared head. Returns the octets of the block.
-    pub fn encode(&self, prepared: &Prepared, encoder: &mut Encoder, block: &mut Vec<u8>) -> u32 {
+    /// Writes a prepared head with `encode`, a field at a time. Returns the octets of the block.
+    pub fn encode(
+        &self,
+        prepared: &Prepared,
+        block: &mut Vec<u8>,
+        mut encode: impl FnMut(Field<'_>, &mut Vec<u8>),
+    ) -> u32 {
         let before = block.len();
         let mut octets = &prepared.octets[..];
         for place in &prepared.fields {
@@ -275,7 +311,7 @@ impl Heads {
                     Field::Literal { name, value }
                 }
             };
-            encoder.field(field, block);
+            encode(field, block);
         }
         (block.len() - before) as u32
     }
@@ -306,6 +342,35 @@ pub enum Body {
     Length(u64),
     /// In chunks.
     Chunked,
+    /// Without an end of its own: WebSocket.
+    Tunnel,
+}
+
+/// Whether a received head opens a tunnel for WebSocket (RFC 8441 section 5); `asked`: it answers
+/// a request for one.
+pub fn opens_tunnel(head: &Head<'_>, asked: bool) -> bool {
+    match head.kind {
+        HeadKind::Request => head.fields.get(b":protocol") == Some(b"websocket"),
+        HeadKind::Response => asked && (200..300).contains(&head.status),
+        HeadKind::Interim | HeadKind::Trailers => false,
+    }
+}
+
+/// Writes a head that opens a tunnel, a request as if it were one of HTTP/1.1, without its key.
+pub fn write_tunnel(head: &Head<'_>, text: &mut Vec<u8>) {
+    let value = |name: &[u8]| head.fields.get(name).unwrap_or_default();
+    if head.kind == HeadKind::Request {
+        line(text, &[b"GET ", value(b":path"), b" HTTP/1.1"]);
+        line(text, &[b"host: ", value(b":authority")]);
+        line(text, &[b"upgrade: websocket\r\nconnection: Upgrade"]);
+    } else {
+        line(text, &[b"HTTP/1.1 ", value(b":status"), b" "]);
+    }
+    let regular = |name: &[u8]| !name.starts_with(b":") && name != b"host";
+    for (name, value) in head.fields.iter().filter(|(name, _)| regular(name)) {
+        line(text, &[name, b": ", value]);
+    }
+    line(text, &[]);
 }
 
 /// Writes a received head as one of HTTP/1.1. `to_head`: the message answers a HEAD. Returns how

@@ -1,9 +1,9 @@
-//! Which programs streams of HTTP/2 can carry.
+//! Which programs streams of HTTP/2 and HTTP/3 can carry.
 
 use super::heads::translate;
 use crate::{
     Instruction, Message, MessageRef, Mistake, Part, Program, ProgramError, Role, Transport,
-    answers::head_end,
+    answers::head_end, grpc,
 };
 
 impl Program {
@@ -28,6 +28,55 @@ impl Program {
         Ok(())
     }
 
+    /// Checks that the program can run over streams of HTTP/3 ([`crate::Apps::over_http3`]).
+    ///
+    /// # Errors
+    /// As for [`check_over_http2`](Self::check_over_http2), and the first instruction of WebSocket or
+    /// gRPC.
+    pub fn check_over_http3(&self) -> Result<(), ProgramError> {
+        if self.transport == Transport::Udp {
+            let why = "streams carry octets in order, and the program sends datagrams; try an \
+                       application over TCP";
+            return Err(self.error(0, Mistake::NotOverHttp3 { found: "udp", why }));
+        }
+        self.check_over_http2().map_err(|error| ProgramError {
+            mistake: match error.mistake {
+                Mistake::NotOverHttp2 { found, why } => Mistake::NotOverHttp3 { found, why },
+                other => other,
+            },
+            ..error
+        })?;
+        for (i, instruction) in self.instructions.iter().enumerate() {
+            let found = instruction.word();
+            if ["ws_", "websocket", "grpc"].iter().any(|first| found.starts_with(first)) {
+                let why = "it is for connections of HTTP/1.1 and HTTP/2; try http = \"2\"";
+                return Err(self.error(i + 1, Mistake::NotOverHttp3 { found, why }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the program can run over connections of HTTP/1.1, or without HTTP.
+    ///
+    /// # Errors
+    /// The first instruction of gRPC, which needs streams of HTTP/2.
+    pub fn check_without_http2(&self) -> Result<(), ProgramError> {
+        let mut words = self.instructions.iter().map(Instruction::word);
+        match words.position(|word| word.starts_with("grpc_")) {
+            Some(at) => {
+                let found = self.instructions[at].word();
+                Err(self.error(at + 1, Mistake::NeedsHttp2 { found }))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the program asks for WebSocket.
+    #[must_use]
+    pub fn uses_websocket(&self) -> bool {
+        self.instructions.iter().any(|of| matches!(of, Instruction::Websocket { .. }))
+    }
+
     fn instruction_over_http2(&self, instruction: &Instruction) -> Result<(), Mistake> {
         let why = match instruction {
             Instruction::Send(MessageRef::Given(message)) => {
@@ -36,6 +85,13 @@ impl Program {
             Instruction::Send(MessageRef::Named(name)) => {
                 let message = self.messages.get(name);
                 return message.map_or(Ok(()), |message| check_message(message, self.role));
+            }
+            Instruction::GrpcCall { target, metadata, deadline } => {
+                let request = grpc::request(target, metadata.as_ref(), *deadline)?;
+                return check_message(&request, self.role);
+            }
+            Instruction::WsFanOut { .. } => {
+                "messages wake flows, and streams are none; try a template without http"
             }
             Instruction::Begin(_) | Instruction::Next(_) => {
                 "a stream cannot begin flows; try a template without http"
@@ -52,13 +108,24 @@ impl Program {
             Instruction::WaitPeerClose if self.role == Role::Client => {
                 "the server waits too, as clients end connections; try leaving it out"
             }
-            Instruction::Websocket { .. } | Instruction::WsAccept => {
-                "WebSocket is for connections of HTTP/1.1; try a template without http"
+            Instruction::Websocket { fields: Some(fields), .. } if !names_host(fields) => {
+                "its fields replace Host, which a request needs; try adding Host: ${server}"
             }
             _ => return Ok(()),
         };
         Err(Mistake::NotOverHttp2 { found: instruction.word(), why })
     }
+}
+
+/// Whether one of these lines is the field Host.
+fn names_host(fields: &Message) -> bool {
+    let octets = fields.parts.iter().flat_map(|part| match part {
+        Part::Octets(octets) => &octets[..],
+        _ => b"?",
+    });
+    let octets: Vec<u8> = octets.copied().collect();
+    let mut names = octets.split(|octet| *octet == b'\n').map(|line| line.get(..5));
+    names.any(|name| name.is_some_and(|name| name.eq_ignore_ascii_case(b"host:")))
 }
 
 /// Checks the octets before the first mark.
@@ -79,6 +146,12 @@ fn check_message(message: &Message, role: Role) -> Result<(), Mistake> {
     }
     let outline = translate(&text, role, false, |_, _| {});
     let checked = outline.and_then(|outline| {
+        if outline.trailers {
+            return Err("it does not begin with a response: HTTP/1.1 200 OK");
+        }
+        if outline.tunnel && role == Role::Client {
+            return Err("its fields ask for WebSocket; try the instruction websocket");
+        }
         let body = message.fixed_len().map_or(0, |all| all.saturating_sub(outline.len.into()));
         outline.check_body(body)
     });
@@ -101,6 +174,9 @@ mod tests {
         assert_eq!(check(Role::Client, &[request, "http_response", "close"]), Ok(()));
         assert_eq!(check(Role::Client, &["wait_peer_close"]), Ok(()), "of an external client");
         let answer = r#"send "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok""#;
+        for fields in ["", r#" "Origin: a\r\nhost: b\r\n""#] {
+            assert_eq!(check(Role::Client, &[&format!("websocket \"/\"{fields}")]), Ok(()));
+        }
         let server = ["loop forever", r#"recv_until "\r\n\r\n""#, answer, "end"];
         assert_eq!(check(Role::Server, &server), Ok(()));
     }
@@ -118,7 +194,16 @@ mod tests {
             (Role::Client, &["recv 3"], "try http_response"),
             (Role::Client, &["begin page"], "cannot begin flows"),
             (Role::Client, &["close", "wait_peer_close"], "instruction 2"),
-            (Role::Client, &["websocket \"/\"", "ws_close"], "HTTP/1.1"),
+            (Role::Client, &[r#"websocket "/" "Origin: a\r\n""#], "try adding Host"),
+            (
+                Role::Client,
+                &[
+                    "send \"GET / HTTP/1.1\\r\\nHost: a\\r\\nUpgrade: \
+                     websocket\\r\\nSec-WebSocket-Key: a\\r\\n\\r\\n\"",
+                    "http_response",
+                ],
+                "try the instruction websocket",
+            ),
             (Role::Server, &["recv 3", "reset"], "instruction 2"),
             (Role::Server, &["recv 3", "rate 10 B every 1 ms"], "window"),
         ] {

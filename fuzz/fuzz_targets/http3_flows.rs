@@ -1,0 +1,50 @@
+//! Any datagrams from the peer of a flow over HTTP/3, in place of its packets or between them:
+//! nothing panics, and no state of the flow or its streams is left. They are not encrypted, so that
+//! they test only the code before decryption. Input: an octet that selects
+//! the side, the length of a correct exchange and settings, then datagrams, each preceded by its
+//! length.
+#![no_main]
+
+#[path = "../src/ends.rs"]
+mod ends;
+
+use std::{sync::OnceLock, time::Instant};
+
+use libfuzzer_sys::fuzz_target;
+use squall_apps::{
+    Apps, Counts, Http3, Tls, TlsSettings,
+    builtin::{HttpClient, http_server},
+};
+use squall_tcp::FlowKind;
+
+/// Created once: generating a certificate takes longer than everything else here.
+static TLS: OnceLock<Tls> = OnceLock::new();
+
+fuzz_target!(|data: &[u8]| {
+    let tls = TLS.get_or_init(|| {
+        let settings = TlsSettings { alpn: vec!["h3".into()], ..TlsSettings::default() };
+        Tls::new(&settings).expect("right settings")
+    });
+    let first = data.first().copied().unwrap_or(0);
+    let settings = Http3 {
+        streams: 3,
+        qpack_table: 4_096 * u32::from(first & 0x20 != 0),
+        retry: first & 0x80 != 0,
+        reserved_version: first & 0x40 != 0,
+        ..Http3::default()
+    };
+    ends::exchange([end(tls, &settings, false), end(tls, &settings, true)], data);
+});
+
+fn end(tls: &Tls, settings: &Http3, client: bool) -> ends::End {
+    let program = if client {
+        let client = HttpClient { requests: 2, post: Some(3_000), ..HttpClient::default() };
+        client.program("c")
+    } else {
+        http_server("s", 3_000)
+    };
+    let mut apps = Apps::new(1, Counts::default());
+    let program = apps.add(&program.expect("right")).expect("right");
+    apps.over_http3(program, settings, tls, Instant::now());
+    ends::End::of_kind(apps, program, client, FlowKind::Udp)
+}
