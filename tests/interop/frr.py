@@ -310,6 +310,12 @@ def every_protocol(folder, binaries, environment, bird, with_ospf):
             left = missing(peer, own_routes), missing(own, peer_routes)
             raise Failed(f"{error}: {left}\n{logs(own)}") from error
         bgp = ask(peer, "bgpd", f"show bgp ipv4 unicast {ROUTES[0]} json")
+
+        def has_received(version):
+            summary = json.loads(ask(own, "bgpd", f"show bgp ipv{version} unicast summary json"))
+            return alive(process) and any(one["pfxRcd"] for one in summary["peers"].values())
+
+        wait("the router has received by BGP", lambda: has_received(4) and has_received(6))
         if with_bird:
             wait(
                 "the device has the routes of BIRD",

@@ -278,7 +278,6 @@ impl Layer {
     }
 
     /// Whether connections use HTTP/1.1 if TLS has not agreed on HTTP/2.
-    #[cfg_attr(not(feature = "tls"), expect(dead_code))]
     pub fn falls_back(&self, program: ProgramId) -> bool {
         self.speaker(program).is_some_and(|speaker| speaker.fallback)
     }

@@ -416,6 +416,8 @@ pub fn write_text(head: &Head<'_>, to_head: bool, text: &mut Vec<u8>) -> Body {
     let body = match (no_body, length, head.end) {
         (true, ..) => Body::None,
         (false, Some(length), _) => Body::Length(length),
+        // Their end may come apart from the head. Chunks would be octets that no program expects.
+        (false, None, false) if is_without_body(value(b":method")) => Body::Length(0),
         (false, None, false) => {
             line(text, &[b"transfer-encoding: chunked"]);
             Body::Chunked
@@ -430,6 +432,11 @@ pub fn write_text(head: &Head<'_>, to_head: bool, text: &mut Vec<u8>) -> Body {
     };
     line(text, &[]);
     body
+}
+
+/// Whether requests with this method usually have no content (RFC 9110 section 9.3).
+fn is_without_body(method: &[u8]) -> bool {
+    matches!(method, b"GET" | b"HEAD" | b"DELETE" | b"OPTIONS" | b"TRACE")
 }
 
 fn line(text: &mut Vec<u8>, parts: &[&[u8]]) {

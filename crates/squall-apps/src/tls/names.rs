@@ -16,9 +16,6 @@ enum Piece {
     Column(Data, usize),
 }
 
-/// Maximum number of records whose names are checked before the run.
-const CHECKED: u64 = 1 << 20;
-
 impl Names {
     /// # Errors
     /// Another mark, or a record that makes no host name.
@@ -38,7 +35,7 @@ impl Names {
             _ => None,
         });
         let circular = |data: &Data| data.in_order(crate::DataOrder::Circular);
-        let n = records.map_or(1, Data::records).min(CHECKED);
+        let n = records.map_or(1, Data::records).min(u32::MAX.into());
         let in_turn = Self(names.0.iter().map(|piece| piece.with(circular)).collect());
         for flow in 0..n as u32 {
             let name = in_turn.text(0, flow);

@@ -578,6 +578,29 @@ fn a_request_has_one_line_for_its_length_and_one_for_its_cookies() {
     pair.assert_nothing_left();
 }
 
+#[test]
+fn a_get_whose_end_comes_in_a_frame_of_its_own_is_one_request() {
+    let frames = [frame(4, 0, 0, &[]), frame(1, 4, 1, GET), frame(0, 1, 1, b"")];
+    let octets = [&PREFACE[..], &frames.concat()].concat();
+    let client = Program::client("c").send_octets(octets).delay("1 s").close().wait_peer_close();
+    let server = program(
+        Role::Server,
+        &[
+            "loop forever",
+            r#"recv_until "\r\n\r\n""#,
+            r#"send "HTTP/1.1 204 No Content\r\n\r\n""#,
+            "end",
+        ],
+    );
+    let programs = (client.build().expect("right"), server);
+    let mut pair = pair(programs, [None, Some(Http2::default())], [None; 2]);
+    pair.begin(0, FlowKind::Tcp);
+    pair.run(secs(1000));
+    assert_eq!(figures(&pair, 1).heads_sent, 1, "{:?}", pair.counts(1));
+    assert_eq!(pair.counts(1).protocol_errors.iter().sum::<u64>(), 0, "{:?}", pair.counts(1));
+    pair.assert_nothing_left();
+}
+
 /// Programs of WebSocket: messages that the server returns.
 fn websocket(client: &WebSocketClient) -> (Program, Program) {
     (client.program("c").expect("right"), websocket_server("s").expect("right"))
