@@ -305,7 +305,9 @@ def every_protocol(folder, binaries, environment, bird, with_ospf):
         peer_routes, own_routes = {4: [PEERS], 6: [PEERS6]}, {4: ROUTES, 6: ROUTES6}
         try:
             wait("the device has the routes", lambda: has(peer, own_routes))
-            wait("the router has the routes", lambda: has(own, peer_routes, kept))
+            # If the first request of RIPng was too early, the next update tells, after 15 to 45 s
+            # (RFC 2080 section 2.5).
+            wait("the router has the routes", lambda: has(own, peer_routes, kept), 75)
         except Failed as error:
             left = missing(peer, own_routes), missing(own, peer_routes)
             raise Failed(f"{error}: {left}\n{logs(own)}") from error

@@ -13,6 +13,7 @@ mod steering;
 use std::{
     fs,
     io::{self, Write},
+    net::Ipv6Addr,
     os::unix::{fs::DirBuilderExt, process::ExitStatusExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -30,7 +31,7 @@ use squall_port_linux::{child, control::ControlSocket, lab::find_program, tap::T
 use squall_router::{
     Daemon, DaemonState, ProtocolState, RouterOrder, RouterSettings, Steered, Step, bird,
 };
-use squall_units::Nanos;
+use squall_units::{MacAddr, Nanos};
 
 use self::{
     frr::{Frr, Supervised},
@@ -293,8 +294,21 @@ fn interface(settings: &RouterSettings, mtu: u32) -> String {
         let more = if address.is_ipv6() { " nodad" } else { "" };
         lines.push(format!("addr add {address}/{length} dev {name}{more}"));
     }
+    if settings.ipv6.is_some() {
+        lines.push(format!("link set {name} addrgenmode none"));
+    }
     lines.push(format!("link set {name} up"));
+    if settings.ipv6.is_some() {
+        lines.push(format!("addr add {}/64 dev {name} nodad", link_local(settings.mac)));
+    }
     lines.join("\n") + "\n"
+}
+
+/// The address that the kernel makes by itself (RFC 4291 appendix A), but a second late, after the
+/// detection of duplicates: daemons send their first packets before, and the next ones of RIPng up
+/// to 45 s later.
+fn link_local(MacAddr([a, b, c, d, e, f]): MacAddr) -> Ipv6Addr {
+    Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
 /// Moves the calling thread into a new network namespace with the interface.
@@ -504,5 +518,11 @@ mod tests {
         let (mut child, _output) = shell("trap '' TERM; echo ready; while :; do sleep 1; done");
         end(&mut child, Duration::from_millis(20));
         assert_eq!(child.wait().unwrap().signal(), Some(9));
+    }
+
+    #[test]
+    fn a_link_local_address_is_made_of_the_mac_address() {
+        let mac = MacAddr([2, 0, 0x5e, 0x10, 0, 1]);
+        assert_eq!(link_local(mac), "fe80::5eff:fe10:1".parse::<Ipv6Addr>().unwrap());
     }
 }
