@@ -13,7 +13,6 @@ mod steering;
 use std::{
     fs,
     io::{self, Write},
-    net::Ipv6Addr,
     os::unix::{fs::DirBuilderExt, process::ExitStatusExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -26,12 +25,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use squall_host::link_local;
 use squall_port::FrameLink;
 use squall_port_linux::{child, control::ControlSocket, lab::find_program, tap::Tap};
 use squall_router::{
     Daemon, DaemonState, ProtocolState, RouterOrder, RouterSettings, Steered, Step, bird,
 };
-use squall_units::{MacAddr, Nanos};
+use squall_units::Nanos;
 
 use self::{
     frr::{Frr, Supervised},
@@ -295,20 +295,14 @@ fn interface(settings: &RouterSettings, mtu: u32) -> String {
         lines.push(format!("addr add {address}/{length} dev {name}{more}"));
     }
     if settings.ipv6.is_some() {
+        // The kernel makes this address by itself, but a second late, after the detection of
+        // duplicates: daemons send their first packets before, and the next ones of RIPng up to
+        // 45 s later.
         lines.push(format!("link set {name} addrgenmode none"));
-    }
-    lines.push(format!("link set {name} up"));
-    if settings.ipv6.is_some() {
         lines.push(format!("addr add {}/64 dev {name} nodad", link_local(settings.mac)));
     }
+    lines.push(format!("link set {name} up"));
     lines.join("\n") + "\n"
-}
-
-/// The address that the kernel makes by itself (RFC 4291 appendix A), but a second late, after the
-/// detection of duplicates: daemons send their first packets before, and the next ones of RIPng up
-/// to 45 s later.
-fn link_local(MacAddr([a, b, c, d, e, f]): MacAddr) -> Ipv6Addr {
-    Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
 /// Moves the calling thread into a new network namespace with the interface.
@@ -522,7 +516,7 @@ mod tests {
 
     #[test]
     fn a_link_local_address_is_made_of_the_mac_address() {
-        let mac = MacAddr([2, 0, 0x5e, 0x10, 0, 1]);
-        assert_eq!(link_local(mac), "fe80::5eff:fe10:1".parse::<Ipv6Addr>().unwrap());
+        let mac = squall_units::MacAddr([2, 0, 0x5e, 0x10, 0, 1]);
+        assert_eq!(link_local(mac), "fe80::5eff:fe10:1".parse::<std::net::Ipv6Addr>().unwrap());
     }
 }
