@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """CPU time per connection of Squall's flows, compared to wrk and nginx: one request per connection,
-100-octet bodies, over a veth pair. And CPU time per request of HTTP/2, compared to h2load.
+100-octet bodies (--page), over a veth pair. And CPU time per request of HTTP/2, compared to h2load,
+and of HTTP/3, compared to oha.
 
 Clients: wrk (`Connection: close`) and `squall flows http`, both against the same nginx. Servers:
 nginx and `squall flows serve`, both against the same wrk. HTTP/2 without TLS (side `http2`): h2load
 and `squall flows http --http2`, both against the same nginx, with 10 streams in each of 10
-connections. Clients run on the last CPU, servers on the first; rounds alternate, ratios are taken
-within a round.
+connections. HTTP/3 (side `http3`, only if asked for): oha and `squall flows http --http3`, both
+against the same server of quinn, which is built first (tests/interop/quinn_server); as many streams
+and connections. Clients run on the last CPU, servers on the first; rounds alternate, ratios are
+taken within a round.
 
 On veth, the sender's system call also receives the frame. By default (--softirq), each end
 therefore pays for the TCP of the other, and the CPU times of the two ends cannot be separated. So
@@ -16,10 +19,14 @@ the user and system time of its process, including interrupts while it runs, and
 all` is the time of both ends and of everything else on the machine.
 
     flows.py [--rounds 5] [--seconds 4] [--connections 50] [--ports af_xdp,af_packet] [--sides
-    clients,servers,http2] [--softirq]
+    clients,servers,http2,http3] [--page 100] [--softirq]
              [--realtime] [--out FILE]
 
+Options of a port follow its kind: --ports af_xdp+mode=native,af_packet
+
 On a busy machine, --realtime runs both ends with real-time priority (chrt -f).
+
+`oha` is found in $PATH; its HTTP/3 is a feature: cargo install oha --features http3
 """
 
 import argparse
@@ -41,8 +48,10 @@ from lab import IP_B, PORT_A, PORT_B, TICKS_PER_S, Lab, run, wait_for
 RUNS = pathlib.Path(__file__).resolve().parents[1] / "runs"
 # Addresses of Squall's flows, next to those of the kernel.
 CLIENTS, SERVER = "10.9.0.101-10.9.0.150", "10.9.0.100"
-# Connections of HTTP/2, and streams of each.
-HTTP2 = (10, 10)
+# Connections of HTTP/2 and HTTP/3, and streams of each.
+STREAMS = (10, 10)
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+QUINN = ROOT / "target/quinn/release/quinn-server"
 # Prefix of the commands of both ends.
 REALTIME: list[str] = []
 NGINX = """
@@ -70,14 +79,19 @@ def main() -> None:
     parser.add_argument(
         "--sides", type=lambda text: text.split(","), default=["clients", "servers", "http2"]
     )
+    parser.add_argument("--page", type=int, default=100, help="octets of a body")
     parser.add_argument("--softirq", action="store_true")
     parser.add_argument("--realtime", action="store_true")
     parser.add_argument("--out", type=pathlib.Path)
     o = parser.parse_args()
     REALTIME.extend(["chrt", "-f", "50"] if o.realtime else [])
-    for tool in ("nginx", "wrk", *(["h2load"] if "http2" in o.sides else [])):
+    of_side = {side: ["nginx", "wrk"] for side in ("clients", "servers")}
+    of_side |= {"http2": ["nginx", "h2load"], "http3": ["oha", "cargo", "openssl"]}
+    for tool in dict.fromkeys(tool for side in o.sides for tool in of_side[side]):
         if shutil.which(tool) is None:
             return print(f"SKIPPED: needs {tool}", file=sys.stderr)
+    if "http3" in o.sides:
+        build_quinn()
     out = o.out or RUNS / f"{datetime.date.today()}-flows.json"
     records: list[dict] = []
     with out.open("w") as file, Lab() as lab:
@@ -91,7 +105,7 @@ def main() -> None:
         ]
         for side, round_, peer in cases:
             about = {"side": side, "round": round_, "load": os.getloadavg()[0]}
-            measure = {"clients": clients, "servers": servers, "http2": http2}[side]
+            measure = {"clients": clients, "servers": servers, "http2": http2, "http3": http3}[side]
             records.append(about | measure(lab, peer, o))
             print(json.dumps(records[-1]), file=file, flush=True)
             print(json.dumps(records[-1]), file=sys.stderr)
@@ -198,16 +212,16 @@ def timed(lab: Lab, cpu: Cpu, own_cpu: bool, *argv: str) -> tuple[str, float, fl
     end, machine = cpu.spent()
     child.returncode = os.waitstatus_to_exitcode(status)
     output = log.read_text(errors="replace")
-    # 2: the run was not valid, because arrivals were late.
-    if child.returncode not in (0, 2):
+    # 4: the run was not valid, because arrivals were late.
+    if child.returncode not in (0, 4):
         raise SystemExit(f"flows: {' '.join(argv)}: {output.strip()[-500:]}")
     return output, end + usage.ru_utime + usage.ru_stime, machine
 
 
 @contextlib.contextmanager
-def nginx(lab: Lab):
+def nginx(lab: Lab, page: int):
     (lab.folder / "www").mkdir(exist_ok=True)
-    (lab.folder / "www/index.html").write_bytes(b"x" * 100)
+    (lab.folder / "www/index.html").write_bytes(b"x" * page)
     (lab.folder / "nginx.conf").write_text(NGINX.format(folder=lab.folder))
     server = lab.receiver(
         *REALTIME,
@@ -227,7 +241,7 @@ def nginx(lab: Lab):
 
 
 def clients(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
-    with nginx(lab) as server:
+    with nginx(lab, o.page) as server:
         peer_cpu = Cpu(PORT_B, server._process.pid)
         end_cpu = Cpu(PORT_A)
         if peer == "peer":
@@ -243,7 +257,7 @@ def clients(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
                 "flows",
                 "http",
                 "--port",
-                f"{peer}:{PORT_A}",
+                address(peer, PORT_A),
             )
             load = (
                 "--url",
@@ -271,20 +285,20 @@ def servers(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
     with contextlib.ExitStack() as stack:
         report = lab.folder / "report.json"
         if peer == "peer":
-            server, address = stack.enter_context(nginx(lab)), IP_B
+            server, target = stack.enter_context(nginx(lab, o.page)), IP_B
         else:
-            address = SERVER
+            target = SERVER
             argv = (
                 tools.squall_binary(),
                 "flows",
                 "serve",
                 "--port",
-                f"{peer}:{PORT_B}",
+                address(peer, PORT_B),
                 "--servers",
                 SERVER,
             )
             server = lab.receiver(
-                *REALTIME, *argv, "--body", "100", "--cores", "1", "-q", "--json", str(report)
+                *REALTIME, *argv, "--body", str(o.page), "--cores", "1", "-q", "--json", str(report)
             )
             stack.callback(server.stop)
             # Make the kernel resolve the address: the ARP exchange would cost wrk its first second.
@@ -306,7 +320,7 @@ def servers(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
             )
         peer_cpu, end_cpu = Cpu(PORT_A), Cpu(PORT_B, server._process.pid)
         output, other, _ = timed(
-            lab, peer_cpu, not o.softirq, *wrk(lab, lab.a, lab.tx_cpu, address, o)
+            lab, peer_cpu, not o.softirq, *wrk(lab, lab.a, lab.tx_cpu, target, o)
         )
         spent, machine = end_cpu.spent()
         done = connections_of(output)
@@ -320,32 +334,88 @@ def servers(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
 
 def http2(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
     """Requests over streams of HTTP/2, to nginx."""
-    with nginx(lab) as server:
+    with nginx(lab, o.page) as server:
         peer_cpu, end_cpu = Cpu(PORT_B, server._process.pid), Cpu(PORT_A)
         argv: tuple[str, ...] = inside(lab.a, lab.tx_cpu)
         report = lab.folder / "report.json"
         if peer == "peer":
-            load = ("-c", str(HTTP2[0]), "-m", str(HTTP2[1]), "-t1", "-D", f"{o.seconds}s")
+            load = ("-c", str(STREAMS[0]), "-m", str(STREAMS[1]), "-t1", "-D", f"{o.seconds}s")
             argv += ("h2load", *load, f"http://{IP_B}:82/index.html")
         else:
-            load = ("--http2", "--streams", str(HTTP2[1]), "--users", str(HTTP2[0]))
-            # Enough that handshakes cost little; connections still end within the drain.
-            load += ("--requests", str(1_000 * HTTP2[1]), "--clients", CLIENTS)
-            end = ("-d", f"{o.seconds}s", "--cores", "1", "-q")
-            argv += (tools.squall_binary(), "flows", "http", "--port", f"{peer}:{PORT_A}")
-            argv += ("--url", f"http://{IP_B}:82/index.html", *load, *end, "--json", str(report))
+            argv += streams(peer, f"http://{IP_B}:82/index.html", "--http2", o, report)
         output, spent, machine = timed(lab, end_cpu, not o.softirq, *argv)
         if peer == "peer":
             done = int(re.search(r"(\d+) succeeded, 0 failed", output)[1])
         else:
-            done = json.loads(report.read_text())["flows"]["total"]["client"]["http"]["2xx"]
-        return {
-            "tool": "h2load" if peer == "peer" else f"squall {peer}",
-            "connections": done,
-            "us": spent / done * 1e6,
-            "other_us": peer_cpu.spent()[0] / done * 1e6,
-            "machine_us": machine / done * 1e6,
-        }
+            done = answers(report)
+        costs = (spent, peer_cpu.spent()[0], machine)
+        return of_requests("h2load" if peer == "peer" else f"squall {peer}", done, *costs)
+
+
+def http3(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
+    """Requests over streams of HTTP/3, to a server of quinn."""
+    pem, key = (str(lab.folder / name) for name in ("server.pem", "server.key"))
+    new = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+    names = ("-addext", f"subjectAltName=IP:{IP_B}", "-addext", "basicConstraints=CA:FALSE")
+    run(*new, "-nodes", "-days", "2", "-subj", "/CN=bench", *names, "-keyout", key, "-out", pem)
+    server = lab.receiver(*REALTIME, str(QUINN), IP_B, pem, key, str(o.page))
+    try:
+        wait_for(lambda: "ready" in server.output(), "quinn-server")
+        peer_cpu, end_cpu = Cpu(PORT_B, server._process.pid), Cpu(PORT_A)
+        argv: tuple[str, ...] = inside(lab.a, lab.tx_cpu)
+        report = lab.folder / "report.json"
+        if peer == "peer":
+            load = ("-c", str(STREAMS[0]), "-p", str(STREAMS[1]), "-z", f"{o.seconds}s")
+            how = ("--http-version", "3", "--insecure", "--no-tui", "--output-format", "json")
+            argv += ("oha", *load, *how, f"https://{IP_B}/")
+        else:
+            argv += streams(peer, f"https://{IP_B}/", "--http3", o, report)
+            argv += ("--tls-option", f"ca={pem}")
+        output, spent, machine = timed(lab, end_cpu, not o.softirq, *argv)
+        if peer == "peer":
+            done = json.loads(output)["statusCodeDistribution"]["200"]
+        else:
+            done = answers(report)
+        costs = (spent, peer_cpu.spent()[0], machine)
+        return of_requests("oha" if peer == "peer" else f"squall {peer}", done, *costs)
+    finally:
+        server.stop()
+
+
+def build_quinn() -> None:
+    """Build the server of quinn: in its own folder, because it is not of this workspace."""
+    build = ("cargo", "build", "--quiet", "--release", "--locked", "--target-dir")
+    folder = ROOT / "tests/interop/quinn_server"
+    subprocess.run((*build, ROOT / "target/quinn"), cwd=folder, check=True)
+
+
+def streams(
+    peer: str, url: str, version: str, o: argparse.Namespace, report: pathlib.Path
+) -> tuple[str, ...]:
+    """Return the command of Squall's clients."""
+    load = (version, "--streams", str(STREAMS[1]), "--users", str(STREAMS[0]))
+    # Enough that handshakes cost little; connections still end within the drain.
+    load += ("--requests", str(1_000 * STREAMS[1]), "--clients", CLIENTS)
+    end = ("-d", f"{o.seconds}s", "--cores", "1", "-q", "--json", str(report))
+    argv = (tools.squall_binary(), "flows", "http", "--port", address(peer, PORT_A))
+    return (*argv, "--url", url, *load, *end)
+
+
+def answers(report: pathlib.Path) -> int:
+    return json.loads(report.read_text())["flows"]["total"]["client"]["http"]["2xx"]
+
+
+def of_requests(tool: str, done: int, spent: float, other: float, machine: float) -> dict:
+    each = {"us": spent, "other_us": other, "machine_us": machine}
+    return {"tool": tool, "connections": done} | {
+        name: cost / done * 1e6 for name, cost in each.items()
+    }
+
+
+def address(peer: str, port: str) -> str:
+    """Return the address of a port; `peer` may have options: af_xdp+mode=native."""
+    kind, *options = peer.split("+")
+    return ",".join([f"{kind}:{port}", *options])
 
 
 def inside(namespace: str, cpu: int) -> tuple[str, ...]:
@@ -371,7 +441,7 @@ def of_report(report: pathlib.Path, side: str) -> tuple[int, float]:
 
 def table(records: list[dict]) -> str:
     lines = [
-        "| side | tool | CPU us a connection (http2: a request) | of all | spread | peer's / ours | connections (requests) | set-up p50, us |",
+        "| side | tool | CPU us a connection (http2, http3: a request) | of all | spread | peer's / ours | connections (requests) | set-up p50, us |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for side in dict.fromkeys(record["side"] for record in records):

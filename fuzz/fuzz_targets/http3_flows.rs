@@ -1,8 +1,8 @@
 //! Any datagrams from the peer of a flow over HTTP/3, in place of its packets or between them:
 //! nothing panics, and no state of the flow or its streams is left. They are not encrypted, so that
-//! they test only the code before decryption. Input: an octet that selects
-//! the side, the length of a correct exchange and settings, then datagrams, each preceded by its
-//! length.
+//! they test only the code before decryption; `http3_streams` tests the rest. Input: an octet that
+//! selects the side, the length of a correct exchange and settings, then datagrams, each preceded by
+//! its length.
 #![no_main]
 
 #[path = "../src/ends.rs"]

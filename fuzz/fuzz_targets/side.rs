@@ -147,12 +147,12 @@ fuzz_target!(|data: &[u8]| {
             new.for_each(|number| side.begin_template(now, number));
             (played, changes) = (joined, changes + 1);
         }
+        // Some are joined, as packets of UDP.
+        let joined = Cut { size: 100, transport: 34, payload: 42 };
+        let cut = if high & 0x40 == 0 { Cut::WHOLE } else { joined };
+        let came = ReceiveOffloads { cut, ..ReceiveOffloads::default() };
         let claims = side.claims(frame);
-        assert_eq!(
-            claims,
-            side.receive(now, frame, ReceiveOffloads::default(), FlowHint::default()),
-            "{frame:02x?}"
-        );
+        assert_eq!(claims, side.receive(now, frame, came, FlowHint::default()), "{frame:02x?}");
         side.advance(now);
         side.begin(now, 4);
         side.transmit(now, &mut out);

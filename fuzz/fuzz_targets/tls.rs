@@ -1,7 +1,7 @@
 //! Any octets from the peer of a TLS session, in place of its handshake or during it: nothing
 //! panics, sent data can be produced again, and no state of the flow is left. Input: an octet that
-//! selects the side and the length of a correct handshake, then pieces of octets, each preceded by
-//! its length.
+//! selects the side and the length of a correct handshake, and whether the client resumes a session
+//! with early data, then pieces of octets, each preceded by its length.
 #![no_main]
 
 #[path = "../src/ends.rs"]
@@ -18,8 +18,10 @@ static TLS: OnceLock<Tls> = OnceLock::new();
 fuzz_target!(|data: &[u8]| {
     let tls = TLS.get_or_init(|| {
         let versions = vec![TlsVersion::Tls12, TlsVersion::Tls13];
-        Tls::new(&TlsSettings { resumption: true, versions, ..TlsSettings::default() })
-            .expect("right settings")
+        let settings = TlsSettings { resumption: true, versions, ..TlsSettings::default() };
+        let mut tls = Tls::new(&settings).expect("right settings");
+        tls.enable_early_data().expect("TLS 1.3");
+        tls
     });
     ends::exchange([end(tls, false), end(tls, true)], data);
 });

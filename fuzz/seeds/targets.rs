@@ -4,6 +4,7 @@ targets! {
     "../fuzz_targets/arp.rs" arp
     "../fuzz_targets/attack.rs" attack
     "../fuzz_targets/bgp.rs" bgp
+    "../fuzz_targets/btf.rs" btf
     "../fuzz_targets/capture.rs" capture
     "../fuzz_targets/client_hello.rs" client_hello
     "../fuzz_targets/dhcp.rs" dhcp
@@ -23,6 +24,7 @@ targets! {
     "../fuzz_targets/http2.rs" http2
     "../fuzz_targets/http2_flows.rs" http2_flows
     "../fuzz_targets/http3_flows.rs" http3_flows
+    "../fuzz_targets/http3_streams.rs" http3_streams
     "../fuzz_targets/ids.rs" ids
     "../fuzz_targets/import.rs" import
     "../fuzz_targets/ipv6_hosts.rs" ipv6_hosts

@@ -5,18 +5,18 @@ use squall_tcp::{ClassId, Event, FlowId, FlowKind, Piece, Reason, Tuple};
 use squall_units::Nanos;
 
 /// A correct exchange of the server and the client in `ends`, then any octets to one of them, then
-/// the end of both. `data`: an octet that selects the side and the length of the exchange, then
-/// pieces of octets, each preceded by its length. Nothing of a flow is left.
+/// the end of both. `data`: an octet that selects the side and the length of the exchange, and
+/// whether another flow precedes it, then pieces of octets, each preceded by its length. Nothing of
+/// a flow is left.
+#[allow(dead_code, reason = "some targets play the other end themselves")]
 pub fn exchange(mut ends: [End; 2], data: &[u8]) {
     let Some((&choice, mut input)) = data.split_first() else { return };
-    ends.iter_mut().for_each(|end| end.event(Event::Established));
-    // The number of turns for each side.
-    for turn in 0..choice >> 1 & 7 {
-        let from = usize::from(1 - (turn & 1));
-        for piece in ends[from].take() {
-            ends[1 - from].receive(&piece);
-        }
+    if choice & 0x80 != 0 {
+        // With TLS, the client then has a ticket.
+        take_turns(&mut ends, 12);
+        ends.iter_mut().for_each(End::again);
     }
+    take_turns(&mut ends, choice >> 1 & 7);
     let victim = &mut ends[usize::from(choice & 1)];
     while let Some((&len, after)) = input.split_first() {
         let (octets, next) = after.split_at(usize::from(len).min(after.len()));
@@ -26,12 +26,17 @@ pub fn exchange(mut ends: [End; 2], data: &[u8]) {
             victim.take();
         }
     }
-    for end in &mut ends {
-        end.event(Event::PeerClosed);
-        end.event(Event::Timer);
-        end.event(Event::Gone(Reason::Closed));
-        assert_eq!(end.apps.held(), 0);
-        assert_eq!(end.apps.observer().gone, 1);
+    ends.iter_mut().for_each(End::finish);
+}
+
+/// Begins the flow. Each turn, one side receives what the other has sent.
+fn take_turns(ends: &mut [End; 2], turns: u8) {
+    ends.iter_mut().for_each(|end| end.event(Event::Established));
+    for turn in 0..turns {
+        let from = usize::from(1 - (turn & 1));
+        for piece in ends[from].take() {
+            ends[1 - from].receive(&piece);
+        }
     }
 }
 
@@ -39,6 +44,9 @@ pub fn exchange(mut ends: [End; 2], data: &[u8]) {
 pub struct End {
     apps: Apps<Counts>,
     socket: Fake,
+    /// The state of a flow that begins.
+    first: State,
+    flows: u64,
 }
 
 impl End {
@@ -55,7 +63,8 @@ impl End {
         client: bool,
         kind: FlowKind,
     ) -> Self {
-        let mut socket = Fake { client, kind, sent: vec![], state: State::default() };
+        let now = Nanos(1 << 40);
+        let mut socket = Fake { client, kind, now, sent: vec![], state: State::default() };
         let tuple = socket.tuple();
         socket.state = if client {
             apps.client(program, 1, Nanos(1))
@@ -70,21 +79,50 @@ impl End {
             });
             apps.on_accept(Nanos(1), &tuple).expect("somebody listens").1
         };
-        Self { apps, socket }
+        Self { apps, first: socket.state, socket, flows: 1 }
+    }
+
+    #[allow(dead_code, reason = "some targets play the other end themselves")]
+    pub fn begin(&mut self) {
+        self.event(Event::Established);
+    }
+
+    /// Lets time pass.
+    #[allow(dead_code, reason = "some targets play the other end themselves")]
+    pub fn wait(&mut self, time: Nanos) {
+        self.socket.now = self.socket.now + time;
+        self.event(Event::Timer);
+    }
+
+    /// Ends the flow, of which nothing is left.
+    pub fn finish(&mut self) {
+        self.event(Event::PeerClosed);
+        self.event(Event::Timer);
+        self.event(Event::Gone(Reason::Closed));
+        assert_eq!(self.apps.held(), 0);
+        assert_eq!(self.apps.observer().gone, self.flows);
+    }
+
+    /// Ends the flow, and makes another one.
+    fn again(&mut self) {
+        self.finish();
+        self.socket.state = self.first;
+        self.socket.sent.clear();
+        self.flows += 1;
     }
 
     fn event(&mut self, event: Event<'_>) {
         self.apps.on_event(&mut self.socket, event);
     }
 
-    fn receive(&mut self, octets: &[u8]) {
+    pub fn receive(&mut self, octets: &[u8]) {
         if !octets.is_empty() {
             self.event(Event::Received(octets));
         }
     }
 
     /// Takes the pieces of sent data, and acknowledges them.
-    fn take(&mut self) -> Vec<Vec<u8>> {
+    pub fn take(&mut self) -> Vec<Vec<u8>> {
         let (mut all, mut octets) = (vec![], 0);
         for piece in std::mem::take(&mut self.socket.sent) {
             let mut out = vec![0; piece.len as usize];
@@ -102,13 +140,14 @@ impl End {
 struct Fake {
     client: bool,
     kind: FlowKind,
+    now: Nanos,
     sent: Vec<Piece>,
     state: State,
 }
 
 impl FlowSocket for Fake {
     fn now(&self) -> Nanos {
-        Nanos(1 << 40)
+        self.now
     }
     fn due(&self) -> Nanos {
         self.now()

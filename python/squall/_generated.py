@@ -1570,6 +1570,8 @@ class RoleReport:
         Time from the SYN to the end of the handshake.
     first_byte_ns, transaction_ns : Distribution or None
         Time from a request to the first octet of its answer, and to the last one.
+    first_byte_from_start_ns : Distribution or None
+        Time from the start of a flow to the first octet of its first answer: with all handshakes.
     duration_ns : Distribution or None
         Time from the start to the end of a flow, for completed flows.
     duration_from_due_ns : Distribution or None
@@ -1609,6 +1611,7 @@ class RoleReport:
     setup_ns: Distribution | None
     first_byte_ns: Distribution | None
     transaction_ns: Distribution | None
+    first_byte_from_start_ns: Distribution | None
     duration_ns: Distribution | None
     duration_from_due_ns: Distribution | None
     received_octets: int
@@ -1681,6 +1684,13 @@ class TlsReport:
         Handshakes that resumed an earlier session.
     handshake_ns : Distribution or None
         Time from the end of the TCP handshake to the end of the TLS handshake.
+    early_offered : int
+        Sessions whose client sent requests before the end of the handshake (early data, 0-RTT);
+        only for clients.
+    early_accepted, early_octets_accepted : int
+        Those whose server accepted that, and the octets of early data.
+    early_refused, early_octets_refused : int
+        Those whose server refused it, and the octets, which were sent again; only for clients.
     failed : dict of str to int
         Sessions that failed, in the handshake or later, by reason.
     truncated : int
@@ -1693,6 +1703,11 @@ class TlsReport:
     resumed: int
     handshakes_per_second: float
     handshake_ns: Distribution | None
+    early_offered: int
+    early_accepted: int
+    early_octets_accepted: int
+    early_refused: int
+    early_octets_refused: int
     failed: dict[str, int]
     truncated: int
     ciphers: dict[str, int]
@@ -1782,7 +1797,20 @@ class Http3Report:
         Connections whose client sent requests before the end of the handshake (0-RTT), which the
         server accepted, or refused, so that they were sent again.
     strays : int
-        Datagrams that belong to no connection of their flow.
+        Datagrams that belong to no connection of their flow, or come from another address where the
+        server forbids that.
+    migrations : int
+        Moves to another address or port. A client counts those with another connection ID, a server
+        all.
+    rebindings : int
+        Changes of a client's port with the same connection ID, as by a NAT.
+    paths_failed : int
+        Addresses of clients that were not validated in time, so that servers went back to the
+        former ones.
+    not_moved : dict of str to int
+        Moves of clients that were not possible: ``forbidden`` by the server, ``no_port`` of the
+        pool is free, or ``no_connection_id`` of the server, so that the move was one with the same
+        ID.
     """
 
     connections: int
@@ -1807,6 +1835,10 @@ class Http3Report:
     early_accepted: int
     early_refused: int
     strays: int
+    migrations: int
+    rebindings: int
+    paths_failed: int
+    not_moved: dict[str, int]
 
 
 @dataclass(frozen=True)

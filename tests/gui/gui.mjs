@@ -632,6 +632,8 @@ const steps = {
     await page.getByLabel("Application", { exact: true }).selectOption("exchange");
     await page.getByLabel("Response", { exact: true }).fill("2 KiB");
     await page.getByLabel("Response", { exact: true }).press("Tab");
+    await page.getByLabel("Over TLS", { exact: true }).check();
+    await page.getByLabel("Early data", { exact: true }).selectOption("true");
     // The streams do not matter here.
     await page.goto(`${url}/#/streams`);
     while (await page.getByRole("listbox", { name: "Streams" }).getByRole("option").count()) await page.getByRole("button", { name: "Remove the stream" }).click();
@@ -640,7 +642,7 @@ const steps = {
     await page.getByLabel("Stop after").press("Tab");
     await page.getByText("ready", { exact: true }).waitFor();
     await page.getByRole("button", { name: "Export" }).click();
-    await until(async () => /\[\[template\]\][\s\S]*exchange/.test((await page.locator("dialog pre").textContent()) ?? ""), "they are in the profile");
+    await until(async () => /\[\[template\]\][\s\S]*exchange[\s\S]*early_data = true/.test((await page.locator("dialog pre").textContent()) ?? ""), "they are in the profile");
     await page.getByRole("button", { name: "Close" }).click();
   },
 

@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """HTTP/3 of squall flows against aioquic, over a veth pair that loses frames and changes their
 order: Squall's clients with an aioquic server, and aioquic clients with Squall's servers. Requests,
-bodies, tables of QPACK, Retry, Version Negotiation, early data, and what each end has to ignore or
-to refuse; tshark reads the requests in a capture, with the secrets that Squall has written.
+bodies, tables of QPACK, Retry, Version Negotiation, early data, clients that move to other ports,
+and what each end has to ignore or to refuse; tshark reads the requests in a capture, with the
+secrets that Squall has written.
+
+With --full, also Squall's clients with a server of quinn (quinn_server), which is built first.
 
 Needs root, openssl, tcpdump, tshark and the Python package aioquic; $SQUALL is target/debug/squall
 unless set.
@@ -16,6 +19,7 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,7 +32,7 @@ GREASE = 31 * 7 + 33
 
 def serve(folder):
     """Serve HTTP/3 with aioquic on all ports. Log each request: its port, method, path and the
-    octets of its body."""
+    octets of its body; and each new address and port of a connection's client."""
     from aioquic.asyncio import QuicConnectionProtocol, serve
     from aioquic.buffer import encode_uint_var
     from aioquic.h3.connection import H3Connection, encode_frame
@@ -37,8 +41,19 @@ def serve(folder):
     from aioquic.quic.events import ProtocolNegotiated
 
     log, tickets = (folder / "requests.log").open("a", buffering=1), {}
+    ports = (folder / "ports.log").open("a", buffering=1)
 
     class Server(QuicConnectionProtocol):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            self.clients = set()
+
+        def datagram_received(self, data, addr):
+            if addr not in self.clients:
+                self.clients.add(addr)
+                ports.write(f"{addr}\n")
+            super().datagram_received(data, addr)
+
         def quic_event_received(self, event):
             if isinstance(event, ProtocolNegotiated):
                 self.http, self.requests = H3Connection(self._quic), {}
@@ -181,6 +196,23 @@ def fetch(folder, what):
             tls = client._quic.tls
             return {"resumed": tls.session_resumed, "accepted": tls.early_data_accepted}
 
+    async def moves():
+        """Two connections that go on from another port, with the same connection ID and with
+        another."""
+
+        async def one(changes):
+            async with connection() as client:
+                first, before = await client.get(), client._transport
+                sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+                sock.bind(("::", 0, 0, 0))
+                await client._loop.create_datagram_endpoint(lambda: client, sock=sock)
+                if changes:
+                    client.change_connection_id()
+                return first == await client.get() and client._transport is not before
+
+        return [await one(False), await one(True)]
+
     async def broken():
         """Actions that RFC 9114 forbids, one connection each."""
 
@@ -204,7 +236,7 @@ def fetch(folder, what):
         return dict(zip(names, await asyncio.gather(*map(one, names))))
 
     async def run():
-        chosen = {"requests": [requests], "others": [versions, early, broken]}[what]
+        chosen = {"requests": [requests], "others": [versions, early, moves, broken]}[what]
         found = await asyncio.gather(*[case() for case in chosen])
         return {case.__name__: result for case, result in zip(chosen, found)}
 
@@ -219,6 +251,7 @@ from flows import LOCAL, REMOTE, SQUALL, V4, Served, counted, flows, hash_of_bod
 from hosts import captured, server
 from tools import Failed, run, same
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 LOSSY = "af_packet:va,drop=0.01,reorder=0.01,seed=3"
 BODY = 20_000
 # The pattern of which Squall's servers send a body.
@@ -272,34 +305,30 @@ def certificate(folder):
     run(*new, "-nodes", "-days", 2, "-subj", "/CN=squall.test", *more, *files)
 
 
+def clients(folder, url, length, count, *argv, port="af_packet:va", users=5, settings=""):
+    """Run Squall's clients, with more settings of the profile's `http`. Return their report."""
+    url = ["--url", url, "--http3", "--port", port, "--check", f"length {length}"]
+    options = [f"ca={folder}/server.pem", "server_name=squall.test", "resumption=true"]
+    url += [word for option in options for word in ("--tls-option", option)]
+    url += ["--clients", "10.77.1.1-10.77.1.50", "--flows", count]
+    argv = [*url, "-d", "90s", "--users", users, *argv]
+    if not settings:
+        return flows(folder, "http", *argv)
+    text = run(SQUALL, "flows", "http", *argv, "--print-profile").stdout
+    profile, file = folder / "clients.toml", folder / "report.json"
+    more = f'http = {{ version = "3", {settings} }}'
+    profile.write_text(re.sub('http = .*"3".*', more, text))
+    run(*inside(LOCAL, SQUALL, "run", profile, "-d", "90s", "-q", "--json", file))
+    return json.loads(file.read_text())
+
+
 def squall_clients(folder):
     log = folder / "requests.log"
 
-    def get(count, *argv, name="plain", port="af_packet:va", users=5, settings=""):
-        """Run clients, with more settings of the profile's `http`."""
+    def get(count, *argv, name="plain", **options):
         log.write_text("")
-        url = ["--url", f"https://{V4}:{PORTS[name]}/page", "--http3", "--port", port]
-        options = [f"ca={folder}/server.pem", "server_name=squall.test", "resumption=true"]
-        url += [word for option in options for word in ("--tls-option", option)]
-        url += [
-            "--clients",
-            "10.77.1.1-10.77.1.50",
-            "--flows",
-            count,
-            "--check",
-            f"length {len(PAGE)}",
-        ]
-        argv = [*url, "-d", "90s", "--users", users, *argv]
-        if settings:
-            text = run(SQUALL, "flows", "http", *argv, "--print-profile").stdout
-            profile = folder / "clients.toml"
-            more = f'http = {{ version = "3", {settings} }}'
-            profile.write_text(re.sub('http = .*"3".*', more, text))
-            file = folder / "report.json"
-            run(*inside(LOCAL, SQUALL, "run", profile, "-d", "90s", "-q", "--json", file))
-            report = json.loads(file.read_text())
-        else:
-            report = flows(folder, "http", *argv)
+        url = f"https://{V4}:{PORTS[name]}/page"
+        report = clients(folder, url, len(PAGE), count, *argv, **options)
         return report["flows"]["total"]["client"], report, log.read_text().splitlines()
 
     def listens():
@@ -331,6 +360,18 @@ def squall_clients(folder):
         http3 = role["http3"]
         same(f"{what}: figures", (http3["early_accepted"], http3["early_refused"]), (4, 0))
         same(f"{what}: violations", http3["violations"], {})
+
+        what, settings = "moves to other ports", "migrate_after = 3, rebind_after = 5"
+        (folder / "ports.log").write_text("")
+        role, report, found = get(5, "--requests", 9, settings=settings)
+        counted(what, report, "client", 5, 45)
+        same(f"{what}: aioquic says", found, ["plain GET /page 0"] * 45)
+        http3 = role["http3"]
+        # At requests 3, 6 and 9 of each, and at request 5.
+        same(f"{what}: figures", (http3["migrations"], http3["rebindings"]), (15, 5))
+        same(f"{what}: none was impossible", http3["not_moved"], {})
+        found = (folder / "ports.log").read_text().splitlines()
+        same(f"{what}: aioquic says", (len(found), len(set(found))), (25, 25))
 
         what = "Retry"
         role, report, found = get(5, name="retry")
@@ -368,6 +409,58 @@ def squall_clients(folder):
     print("ok: our clients and aioquic")
 
 
+def quinn_server():
+    """Build quinn_server, in a folder of its own: it is not of this workspace."""
+    target = ROOT / "target/quinn"
+    argv = ["cargo", "build", "--quiet", "--release", "--locked", "--target-dir", target]
+    subprocess.run(argv, cwd=ROOT / "tests/interop/quinn_server", check=True)
+    return target / "release/quinn-server"
+
+
+def squall_clients_of_quinn(folder, program):
+    octets, log = 30_000, folder / "quinn.log"
+    argv = [program, "0.0.0.0", folder / "server.pem", folder / "server.key", octets]
+
+    def get(what, count, requests, *more, name="plain", **options):
+        """Run clients. Return their figures, and the counts of quinn."""
+        url = f"https://{V4}:{PORTS[name]}/"
+        with server(argv, log, lambda: "ready" in log.read_text()):
+            more = [*more, "--requests", requests]
+            report = clients(folder, url, octets, count, *more, **options)
+        http3 = counted(what, report, "client", count, count * requests)["http3"]
+        same(f"{what}: violations", http3["violations"], {})
+        found = json.loads(log.read_text().splitlines()[-1])
+        same(f"{what}: connections of quinn", found.pop("connections"), count)
+        return http3, found
+
+    nothing = {"retries": 0, "gets": 0, "posts": 0, "received": 0, "migrations": 0}
+    what = "quinn, 1 % lost and out of order"
+    http3, found = get(what, 10, 8, "--streams", 4, port=LOSSY)
+    same(f"{what}: quinn says", found, {**nothing, "gets": 80})
+    same(f"{what}: streams", http3["streams"], 80)
+
+    what, settings = "quinn, bodies of 100 kB, after Version Negotiation", "reserved_version = true"
+    http3, found = get(what, 5, 2, "--post", 100_000, port=LOSSY, settings=settings)
+    same(f"{what}: quinn says", found, {**nothing, "posts": 10, "received": 1_000_000})
+    same(f"{what}: figures", http3["version_negotiations"] >= 5, True)
+
+    what, settings = "quinn, early data", "early_data = true, qpack_table = 4096"
+    http3, found = get(what, 5, 3, users=1, settings=settings)
+    same(f"{what}: quinn says", found, {**nothing, "gets": 15})
+    same(f"{what}: figures", (http3["early_accepted"], http3["early_refused"]), (4, 0))
+
+    what, settings = "quinn, moves to other ports", "migrate_after = 3, rebind_after = 5"
+    http3, found = get(what, 5, 9, settings=settings)
+    same(f"{what}: quinn says", found, {**nothing, "gets": 45, "migrations": 20})
+    same(f"{what}: figures", (http3["migrations"], http3["rebindings"]), (15, 5))
+
+    what = "quinn, Retry"
+    http3, found = get(what, 5, 1, name="retry")
+    same(f"{what}: quinn says", found, {**nothing, "gets": 5, "retries": 5})
+    same(f"{what}: figures", http3["retries"], 5)
+    print("ok: our clients and quinn")
+
+
 def squall_servers(folder):
     with Http3(folder, LOSSY, "qpack_table = 4096, retry = true", BODY) as served:
         found = served.fetch("requests")["requests"]
@@ -386,6 +479,7 @@ def squall_servers(folder):
         found = served.fetch("others")
     same("Version Negotiation", found["versions"], {"version": 1})
     same("early data", found["early"], {"resumed": True, "accepted": True})
+    same("moves to other ports", found["moves"], [True, True])
     expected = {
         "a frame": "H3_FRAME_UNEXPECTED",
         "a stream": "H3_STREAM_CREATION_ERROR",
@@ -395,9 +489,11 @@ def squall_servers(folder):
     same("what is forbidden", found["broken"], expected)
     role = served.report["flows"]["total"]["server"]
     http3, errors = role["http3"], role["protocol_errors"]
-    same("flows", (role["completed"], role["failed"], errors), (3, {"unfinished": 4}, {"http3": 4}))
+    same("flows", (role["completed"], role["failed"], errors), (5, {"unfinished": 4}, {"http3": 4}))
     same("Version Negotiation: figures", http3["version_negotiations"], 1)
     same("early data: figures", http3["early_accepted"], 1)
+    moved = (http3["migrations"], http3["paths_failed"])
+    same("moves to other ports: figures", moved, (2, 0))
     names = ["unexpected_frame", "stream_creation", "compression", "instruction"]
     same("what is forbidden: figures", http3["violations"], dict.fromkeys(names, 1))
     print("ok: our servers and aioquic")
@@ -406,7 +502,8 @@ def squall_servers(folder):
 def main():
     if os.geteuid() != 0:
         return print("SKIPPED: needs root")
-    for tool in ["openssl", "tcpdump", "tshark"]:
+    full = "--full" in sys.argv
+    for tool in ["openssl", "tcpdump", "tshark", *(["cargo"] if full else [])]:
         if shutil.which(tool) is None:
             return print(f"SKIPPED: needs {tool}")
     if importlib.util.find_spec("aioquic") is None:
@@ -415,9 +512,12 @@ def main():
         folder = pathlib.Path(name)
         try:
             certificate(folder)
+            program = quinn_server() if full else None
             network()
             squall_clients(folder)
             squall_servers(folder)
+            if program:
+                squall_clients_of_quinn(folder, program)
         except Failed as failed:
             sys.exit(f"FAILED: {failed}")
         finally:

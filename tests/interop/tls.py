@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """TLS of squall flows against OpenSSL: Squall's clients with nginx, curl and openssl s_client with
 Squall's servers, over a veth pair that loses frames; certificates, names, protocols, tickets,
-versions, ciphers and groups, and the counts of failed handshakes. tshark reads the requests in a
-capture, with the secrets that Squall has written. nginx, curl, h2load and nghttp also use HTTP/2,
-nginx and curl HTTP/1.1 in place of it, and headers of the PROXY protocol, with TLS and without.
+early data, versions, ciphers and groups, and the counts of failed handshakes. tshark reads the
+requests in a capture, with the secrets that Squall has written. nginx, curl, h2load and nghttp also
+use HTTP/2, nginx and curl HTTP/1.1 in place of it, and headers of the PROXY protocol, with TLS and
+without.
 
 Needs root, nginx, curl, curl_cffi, openssl, tcpdump and tshark; $SQUALL is target/debug/squall unless set.
 """
@@ -37,6 +38,8 @@ from tools import Failed, run, same
 LOSSY = "af_packet:va,drop=0.01,reorder=0.01,seed=3"
 PAGE = 32 * 1024
 BODY = 4 << 20
+# Another address of nginx, where it refuses early data.
+REFUSING = "10.77.0.2"
 # Suites of a browser's hello that openssl chooses and Squall does not speak.
 UNSPOKEN = ["TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA", "TLS_RSA_WITH_AES_128_GCM_SHA256"]
 # The pattern of which Squall's servers send a body.
@@ -53,6 +56,13 @@ HTTPS = """
   server {{ listen 446 ssl http2; listen 82 http2; root {folder}/www; access_log {folder}/tls.log h2; ssl_protocols TLSv1.3;
     ssl_certificate {folder}/server.pem; ssl_certificate_key {folder}/server.key; }}
   server {{ listen 83 http2; root {folder}/www; access_log {folder}/tls.log h2; http2_max_concurrent_streams 2; }}
+  log_format early '$request_uri $status $body_bytes_sent $ssl_session_reused $server_protocol';
+  server {{ listen 453 ssl http2; access_log {folder}/tls.log early; ssl_protocols TLSv1.3; ssl_early_data on;
+    ssl_certificate {folder}/server.pem; ssl_certificate_key {folder}/server.key;
+    location / {{ return 200 "early$ssl_early_data"; }} }}
+  server {{ listen {refusing}:453 ssl http2; access_log {folder}/tls.log early; ssl_protocols TLSv1.3;
+    ssl_certificate {folder}/server.pem; ssl_certificate_key {folder}/server.key;
+    location / {{ return 200 "early$ssl_early_data"; }} }}
   log_format proxied '$request_uri $status $proxy_protocol_addr $proxy_protocol_server_addr';
   server {{ listen 81 proxy_protocol; listen [::]:81 proxy_protocol; listen 445 ssl proxy_protocol; root {folder}/www;
     access_log {folder}/tls.log proxied; ssl_protocols TLSv1.3;
@@ -143,6 +153,32 @@ def squall_clients(folder):
         sorted(log),
         [f"/page 200 {PAGE} TLSv1.3 . - -"] + [f"/page 200 {PAGE} TLSv1.3 r - -"] * 19,
     )
+
+    for option, protocol in [([], "HTTP/1.1"), (["--http2"], "HTTP/2.0")]:
+        what = f"early data, {protocol}"
+        argv = [*option, "--requests", 2, *tls("early_data=true")]
+        role, report, log = get(10, *argv, users=1, url=f"https://{V4}:453/page")
+        counted(what, report, "client", 10, 20)
+        # Six octets are an answer before the end of the handshake: nginx may read early data later.
+        found = [log.count(f"/page 200 {line} {protocol}") for line in ("5 .", "5 r", "6 r")]
+        same(f"{what}: nginx says {found}", (found[0], sum(found), found[2] > 0), (2, 20, True))
+        sessions = role["tls"]
+        figures = [sessions[f"early_{kind}"] for kind in ("offered", "accepted", "refused")]
+        same(f"{what}: figures", (sessions["resumed"], figures), (9, [9, 9, 0]))
+        same(f"{what}: octets", sessions["early_octets_accepted"] > 9 * 20, True)
+        same(f"{what}: times", role["first_byte_from_start_ns"]["count"], 10)
+
+    what = "early data that nginx refuses"
+    (folder / "tls.log").write_text("")
+    argv = ["http", "--servers", V4, "--servers", REFUSING, "--listen", 453, "--clients", v4]
+    argv += tls("early_data=true", "server_name=squall.test")
+    argv += ["--users", 1, "--flows", 20, "--port", LOSSY, "-d", "30s"]
+    report = flows(folder, "app", *argv)
+    sessions = counted(what, report, "client", 20, 20)["tls"]
+    figures = [sessions[f"early_{kind}"] for kind in ("offered", "accepted", "refused")]
+    same(f"{what}: {figures}", (figures[0], figures[2] > 0), (figures[1] + figures[2], True))
+    log = (folder / "tls.log").read_text().splitlines()
+    same(f"{what}: nginx counts", [line.split()[:2] for line in log], [["/", "200"]] * 20)
 
     what = "a certificate of ours, and a server that closes first"
     shown = tls(f"certificate={folder}/server.pem", f"key={folder}/server.key")
@@ -470,6 +506,8 @@ def squall_servers(folder):
     same("others", role["protocol_errors"], {"tls_incompatible": 1, "tls_broken": 1})
     same("flows left", role["active"], 0)
 
+    early_servers(folder)
+
     # BoringSSL as in Chrome, which has no other group in common with the server.
     fetch = (
         "from curl_cffi import requests\n"
@@ -546,6 +584,42 @@ def squall_servers(folder):
     print("ok: our servers, curl and openssl")
 
 
+def early_servers(folder):
+    """Let openssl s_client send early data to a Squall server, which answers them before the
+    handshake is complete, and refuses a ticket that was used before (RFC 8446 section 8.1).
+    """
+    request, session = folder / "request", folder / "early"
+    request.write_text("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    with Served(folder, "af_packet:va", "--body", "100", *tls("early_data=true")) as served:
+        for what, options, text, expected in [
+            ("to get a ticket", ["-sess_out", session], request.read_text(), "was not sent"),
+            ("with early data", ["-sess_in", session, "-early_data", request], "", "was accepted"),
+            (
+                "with a used ticket",
+                ["-sess_in", session, "-early_data", request],
+                request.read_text(),
+                "was rejected",
+            ),
+        ]:
+            argv = ["openssl", "s_client", "-tls1_3", "-connect", f"{served.v4}:443", "-ign_eof"]
+            done = subprocess.run(
+                inside(REMOTE, *argv, *options),
+                input=text,
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+            )
+            for words in [f"Early data {expected}", "HTTP/1.1 200", "squall serves octets"]:
+                if words not in done.stdout:
+                    raise Failed(f"s_client {what}: no {words!r} in {done.stdout} {done.stderr}")
+    role = served.report["flows"]["total"]["server"]
+    sessions = role["tls"]
+    figures = (sessions["handshakes"], sessions["resumed"], sessions["early_accepted"])
+    same("s_client, early data", (figures, role["http"]), ((3, 1, 1), {"2xx": 3}))
+    same("s_client: octets", sessions["early_octets_accepted"], request.stat().st_size)
+
+
 def nghttp2(folder):
     """Run the clients of nghttp2 with Squall's servers: the counts of both ends are equal, also if
     nghttp has a small window.
@@ -582,7 +656,8 @@ def main():
         try:
             certificates(folder)
             network()
-            with Nginx(folder, HTTPS.format(folder=folder)):
+            run("ip", "-n", REMOTE, "addr", "add", f"{REFUSING}/16", "dev", "vb")
+            with Nginx(folder, HTTPS.format(folder=folder, refusing=REFUSING)):
                 squall_clients(folder)
                 given_hellos(folder)
             squall_servers(folder)

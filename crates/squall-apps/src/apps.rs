@@ -4,7 +4,8 @@ use std::{collections::HashMap, fmt, net::IpAddr, ops::RangeInclusive, sync::Arc
 
 use squall_program::unit;
 use squall_tcp::{
-    Application, ClassId, Event, FlowId, FlowKind, Piece, Reason, SendError, Socket, Tuple,
+    Application, ClassId, Deed, Event, Events, FlowId, FlowKind, Piece, Reason, SendError, Socket,
+    Tuple,
 };
 use squall_units::{Nanos, below, mix};
 
@@ -25,6 +26,7 @@ use crate::{
     websocket::{Connections, FRAMED, KEPT, SHARED},
 };
 
+mod at_once;
 mod grpc;
 mod websocket;
 
@@ -98,6 +100,8 @@ const MAX_STASHED: usize = 64 << 10;
 #[derive(Clone, Debug, Default)]
 pub struct Apps<O = ()> {
     code: Arc<Code>,
+    /// By program: the role of those whose events can be handled at once.
+    at_once: Vec<Option<Role>>,
     seed: u64,
     listeners: Listeners,
     /// Variables and loop counters of flows whose programs have more than one.
@@ -187,6 +191,15 @@ pub trait FlowSocket {
     }
     fn id(&self) -> FlowId;
     fn tuple(&self) -> Tuple;
+    /// From where the datagram of the current event came, for flows of datagrams.
+    fn sender(&self) -> (IpAddr, u16) {
+        let tuple = self.tuple();
+        (tuple.remote, tuple.remote_port)
+    }
+    /// Gives a flow of datagrams another remote end, unless another flow has it.
+    fn follow(&mut self, _remote: (IpAddr, u16)) {}
+    /// Sends a datagram to another remote end than the flow's.
+    fn send_to(&mut self, _remote: (IpAddr, u16), _datagram: &[u8]) {}
     fn state(&mut self) -> &mut State;
     /// Returns false if the piece is a datagram that does not fit a packet.
     fn send(&mut self, piece: Piece) -> bool;
@@ -213,6 +226,7 @@ impl<O: Observer> Apps<O> {
     pub fn new(seed: u64, observer: O) -> Self {
         Self {
             code: Arc::default(),
+            at_once: vec![],
             seed,
             listeners: Listeners::default(),
             rows: vec![],
@@ -238,6 +252,7 @@ impl<O: Observer> Apps<O> {
     pub fn share<P: Observer>(&self, observer: P) -> Apps<P> {
         Apps {
             code: self.code.clone(),
+            at_once: self.at_once.clone(),
             listeners: self.listeners.clone(),
             proxy: self.proxy.clone(),
             secure: self.secure.clone(),
@@ -256,6 +271,7 @@ impl<O: Observer> Apps<O> {
         let number = Arc::make_mut(&mut self.code)
             .append(code)
             .map_err(|mistake| program.error(0, mistake))?;
+        self.at_once.push(at_once::role(&self.code.programs[usize::from(number)].traits));
         Ok(ProgramId(number))
     }
 
@@ -266,6 +282,7 @@ impl<O: Observer> Apps<O> {
     pub fn secure(&mut self, program: ProgramId, tls: &Tls) {
         assert!(self.transport(program) == Transport::Tcp, "TLS is over TCP");
         self.secure.get_or_insert_default().add(program, tls);
+        self.at_once[usize::from(program.0)] = None;
     }
 
     /// Puts headers of the PROXY protocol in front of this program's flows: clients send one,
@@ -277,6 +294,7 @@ impl<O: Observer> Apps<O> {
         let tcp = self.transport(program) == Transport::Tcp;
         assert!(tcp, "the PROXY protocol is over TCP");
         self.proxy.get_or_insert_default().add(program, settings);
+        self.at_once[usize::from(program.0)] = None;
     }
 
     /// Runs this program over streams of HTTP/2, several times in each flow: inside of TLS if
@@ -296,6 +314,7 @@ impl<O: Observer> Apps<O> {
         let code = self.code.clone();
         let messages = messages_of(&code, program);
         self.http2.get_or_insert_default().add(program, role, layers, settings, messages);
+        self.at_once[usize::from(program.0)] = None;
     }
 
     /// Runs this program over streams of HTTP/3, several times in each flow, which is one of
@@ -310,12 +329,44 @@ impl<O: Observer> Apps<O> {
         let code = self.code.clone();
         let messages = messages_of(&code, program);
         self.http3.get_or_insert_default().add(program, role, settings, tls, origin, messages);
+        self.at_once[usize::from(program.0)] = None;
     }
 
     /// Counts over all connections of a program; `None` if it is not over HTTP/3.
     #[must_use]
     pub fn http3_counts(&self, program: ProgramId) -> Option<Http3Counts> {
         self.http3.as_ref()?.counts(program)
+    }
+
+    /// Sets the number of the worker whose flows these are, of at most 256, for the connection IDs
+    /// of HTTP/3's servers ([`quic_worker`]). To be called after [`over_http3`](Self::over_http3).
+    pub fn set_worker(&mut self, worker: u8) {
+        if let Some(layer) = &mut self.http3 {
+            layer.set_worker(worker);
+        }
+    }
+
+    /// Whether flows of clients wait for another port.
+    #[must_use]
+    #[inline]
+    pub fn has_moves(&self) -> bool {
+        self.http3.as_ref().is_some_and(|layer| layer.has_moves())
+    }
+
+    /// Takes a client's flow whose connection of QUIC moves to another port. The owner of the stack
+    /// gives the flow one ([`squall_tcp::Stack::rebind`]), and then calls
+    /// [`rebound`](Self::rebound).
+    pub fn take_move(&mut self) -> Option<FlowId> {
+        self.http3.as_mut()?.take_move()
+    }
+
+    /// Continues the flow of [`take_move`](Self::take_move); `moved`: whether there was a port.
+    pub fn rebound(&mut self, socket: &mut impl FlowSocket, moved: bool) {
+        let Some(mut layer) = self.http3.take() else { return };
+        if layer.has(self.program(socket.state())) {
+            layer.rebound(self, socket, moved);
+        }
+        self.http3 = Some(layer);
     }
 
     /// Counts over all connections of a program; `None` if it is not over HTTP/2.
@@ -431,6 +482,14 @@ impl<O: Observer> Apps<O> {
             + self.http3.as_ref().map_or(0, |layer| layer.memory())
     }
 
+    /// Runs of programs that share the connections of HTTP/2 and HTTP/3: the streams of servers, and
+    /// what clients have open at a time.
+    #[must_use]
+    pub fn lanes(&self) -> usize {
+        self.http2.as_ref().map_or(0, |layer| layer.open_lanes())
+            + self.http3.as_ref().map_or(0, |layer| layer.open_lanes())
+    }
+
     /// Number of flows with state outside of their record; 0 if no flow is left.
     #[must_use]
     pub fn held(&self) -> usize {
@@ -543,6 +602,7 @@ impl<O: Observer> Apps<O> {
     }
 
     /// Handles the failure of the TLS session, which ends the flow unless the program had finished.
+    /// `open`: whether the handshake was complete; without it, not even early data may have arrived.
     #[cfg_attr(not(feature = "tls"), expect(dead_code))]
     #[cold]
     pub(crate) fn secure_failed(
@@ -550,12 +610,13 @@ impl<O: Observer> Apps<O> {
         socket: &mut impl FlowSocket,
         error: ProtocolError,
         why: &dyn fmt::Display,
+        open: bool,
     ) {
         let mut state = *socket.state();
         let program = self.program(&state);
         let traits = self.code.programs[usize::from(program.0)].traits;
         let mut flow = Running { apps: self, state: &mut state, socket, program, traits };
-        if flow.has_failed() || flow.has_finished() {
+        if flow.has_failed() || flow.has_finished() && open {
             return;
         }
         flow.apps.observer.insecure(program, why);
@@ -704,6 +765,15 @@ impl<O: Observer> Apps<O> {
         code.messages[of.message as usize].copy(sending, of.from + offset, out);
     }
 
+    /// See [`Application::fixed`].
+    #[must_use]
+    #[inline]
+    pub fn fixed(&self, piece: Piece) -> Option<(&[u8], u64)> {
+        let of = self.code.pieces.get(piece.message as usize)?;
+        let (octets, sum) = self.code.messages[of.message as usize].fixed()?;
+        (of.from == 0 && octets.len() == piece.len as usize).then_some((octets, sum))
+    }
+
     #[cold]
     fn sending(&self, state: &State, tuple: &Tuple, nth: u32) -> Sending<'_> {
         let program = usize::from(self.program(state).0);
@@ -766,6 +836,14 @@ impl<O: Observer> Apps<O> {
         !streams || http3::may_begin(datagram)
     }
 
+    /// See [`Application::moved`].
+    #[must_use]
+    pub fn on_moved(&self, tuple: &Tuple, datagram: &[u8]) -> Option<FlowId> {
+        let layer = self.http3.as_ref()?;
+        let (listener, _) = self.listeners.find(tuple)?;
+        layer.moved(datagram).filter(|_| layer.has(listener.program))
+    }
+
     /// See [`Application::listens`].
     #[must_use]
     pub fn on_listens(&self, tuple: &Tuple) -> bool {
@@ -779,6 +857,22 @@ impl<O: Observer> Application for Apps<O> {
     #[inline]
     fn event(&mut self, socket: &mut Socket<'_, State>, event: Event<'_>) {
         self.on_event(socket, event);
+    }
+
+    #[inline]
+    fn at_once(
+        &mut self,
+        state: &mut State,
+        flow: FlowId,
+        now: Nanos,
+        events: Events<'_>,
+    ) -> Option<Deed> {
+        self.on_events(state, flow, now, events)
+    }
+
+    #[inline]
+    fn fixed(&self, piece: Piece) -> Option<(&[u8], u64)> {
+        self.fixed(piece)
     }
 
     #[inline]
@@ -797,6 +891,10 @@ impl<O: Observer> Application for Apps<O> {
 
     fn listens(&self, flow: &Tuple) -> bool {
         self.on_listens(flow)
+    }
+
+    fn moved(&self, flow: &Tuple, datagram: &[u8]) -> Option<FlowId> {
+        self.on_moved(flow, datagram)
     }
 }
 
@@ -820,6 +918,16 @@ impl FlowSocket for Socket<'_, State> {
     #[inline]
     fn tuple(&self) -> Tuple {
         self.tuple()
+    }
+    fn sender(&self) -> (IpAddr, u16) {
+        self.sender()
+    }
+    fn follow(&mut self, remote: (IpAddr, u16)) {
+        // Another flow may have that end; then the peer's datagrams go there by `send_to`.
+        self.follow(remote).ok();
+    }
+    fn send_to(&mut self, remote: (IpAddr, u16), datagram: &[u8]) {
+        self.send_to(remote, datagram);
     }
     #[inline]
     fn state(&mut self) -> &mut State {
@@ -865,6 +973,15 @@ fn messages_of(code: &Code, program: ProgramId) -> impl Iterator<Item = (u32, &R
         let message: &Ready = &code.messages[of.message as usize];
         Some((piece, message)).filter(|_| of.from == 0)
     })
+}
+
+/// The worker of the server's flow to which a datagram (its payload) to a server of HTTP/3 belongs,
+/// from whatever address it comes, as the connection ID of a packet with a short header says.
+/// `None`: a datagram that begins a connection, which belongs to the worker of its addresses.
+#[must_use]
+#[inline]
+pub fn quic_worker(datagram: &[u8]) -> Option<u8> {
+    http3::home_of(datagram).map(|(worker, _)| worker)
 }
 
 fn number_of(tuple: &Tuple) -> u32 {

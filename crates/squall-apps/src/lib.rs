@@ -49,7 +49,7 @@ mod tls;
 mod tls;
 pub mod websocket;
 
-pub use apps::{Apps, FlowSocket, Listener, Peers, ProgramId, State};
+pub use apps::{Apps, FlowSocket, Listener, Peers, ProgramId, State, quic_worker};
 pub use builder::ProgramBuilder;
 pub use calls::{Call, Calls};
 pub use data::{Data, DataError, DataOrder};
@@ -64,6 +64,7 @@ pub use model::{
     Amount, Check, Compare, Condition, Delay, Instruction, MessageRef, Mistake, Origin, Program,
     ProgramError, Role, Take, TakeForm, Times, Transport, Value,
 };
-pub use observer::{Counts, Observer, ProtocolError};
+pub use observer::{Counts, EarlyData, Observer, ProtocolError};
 pub use squall_tls::{TlsSettings, TlsSettingsError, TlsVersion};
+pub use streams::StreamCounts;
 pub use tls::{KeyLog, Tls};

@@ -363,6 +363,8 @@ pub struct Ready {
     parts: Vec<ReadyPart>,
     /// The length, if it is the same for all flows.
     len: Option<u32>,
+    /// The checksum of its octets, if they are the same for all flows and fit a packet.
+    sum: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -442,7 +444,13 @@ impl Ready {
                 expected: "at most 1,072,693,248; send the rest in a loop",
             });
         }
-        Ok(Self { parts, len: len.map(|len| len as u32) })
+        let sum = match &parts[..] {
+            [ReadyPart { what: What::Octets(octets), .. }] if octets.len() < 1 << 16 => {
+                Some(squall_wire::checksum::sum(octets))
+            }
+            _ => None,
+        };
+        Ok(Self { parts, len: len.map(|len| len as u32), sum })
     }
 
     /// Length of the message in this send.
@@ -468,6 +476,16 @@ impl Ready {
             What::Octets(octets) => Some(&octets[..]),
             _ => None,
         })
+    }
+
+    /// The octets of a message that is the same for all flows, and their checksum, if they fit a
+    /// packet.
+    #[inline]
+    pub fn fixed(&self) -> Option<(&[u8], u64)> {
+        match &self.parts[..] {
+            [ReadyPart { what: What::Octets(octets), .. }] => Some((octets, self.sum?)),
+            _ => None,
+        }
     }
 
     /// Copies octets `offset..offset + out.len()`; octets beyond the end are not written.

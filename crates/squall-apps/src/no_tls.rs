@@ -22,7 +22,9 @@ impl Tls {
         match *self {}
     }
 
-    pub fn enable_early_data(&mut self) {
+    /// # Errors
+    /// Never.
+    pub fn enable_early_data(&mut self) -> Result<(), &'static str> {
         match *self {}
     }
 

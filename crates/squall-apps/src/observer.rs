@@ -60,6 +60,11 @@ pub trait Observer {
     ) {
     }
 
+    /// The outcome of a session's early data (0-RTT), which clients send before the end of the
+    /// handshake.
+    #[inline]
+    fn early_data(&mut self, _program: ProgramId, _early: EarlyData) {}
+
     /// A TLS session failed, in its handshake or later.
     #[inline]
     fn insecure(&mut self, _program: ProgramId, _why: &dyn fmt::Display) {}
@@ -95,6 +100,18 @@ pub trait Observer {
 
 /// Ignores all events.
 impl Observer for () {}
+
+/// Early data of a TLS session (RFC 8446 section 4.2.10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EarlyData {
+    /// A client has begun to send some.
+    Offered,
+    /// The server has accepted them, this many octets; reported by both sides, at the end of the
+    /// handshake.
+    Accepted(u32),
+    /// The server has refused them; the client sends these octets again.
+    Refused(u32),
+}
 
 /// How a peer deviated from the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -282,6 +299,11 @@ pub struct Counts {
     pub protocol_errors: [u64; ProtocolError::COUNT],
     pub secured: u64,
     pub resumed: u64,
+    /// Sessions whose client sent early data, those whose server accepted or refused them, and
+    /// the octets of the latter two.
+    pub early_offered: u64,
+    pub early_accepted: [u64; 2],
+    pub early_refused: [u64; 2],
     pub insecure: u64,
     pub truncated: u64,
     /// Acknowledged octets of headers of the PROXY protocol.
@@ -306,6 +328,9 @@ impl Default for Counts {
             protocol_errors: [0; ProtocolError::COUNT],
             secured: 0,
             resumed: 0,
+            early_offered: 0,
+            early_accepted: [0; 2],
+            early_refused: [0; 2],
             insecure: 0,
             truncated: 0,
             proxied: 0,
@@ -342,6 +367,15 @@ impl Observer for Counts {
     fn secured(&mut self, _: ProgramId, _: Nanos, resumed: bool, _: &'static str) {
         self.secured += 1;
         self.resumed += u64::from(resumed);
+    }
+    fn early_data(&mut self, _: ProgramId, early: EarlyData) {
+        let (counts, octets) = match early {
+            EarlyData::Offered => return self.early_offered += 1,
+            EarlyData::Accepted(octets) => (&mut self.early_accepted, octets),
+            EarlyData::Refused(octets) => (&mut self.early_refused, octets),
+        };
+        counts[0] += 1;
+        counts[1] += u64::from(octets);
     }
     fn insecure(&mut self, _: ProgramId, _: &dyn fmt::Display) {
         self.insecure += 1;

@@ -21,6 +21,8 @@ const PSEUDO_MAP: u8 = 1;
 const PSEUDO_MAP_VALUE: u8 = 2;
 const PSEUDO_FUNCTION: u8 = 4;
 const PSEUDO_CALL: u8 = 1;
+/// BPF_PSEUDO_KFUNC_CALL
+const PSEUDO_KERNEL_CALL: u8 = 2;
 
 /// A target of jumps and calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,6 +226,12 @@ impl Asm {
     pub fn call_function(&mut self, function: Label) -> &mut Self {
         self.jumps.push((self.insns.len(), function, JumpField::Immediate));
         self.put(CALL, 0, PSEUDO_CALL, 0, 0)
+    }
+
+    /// Calls a function of the kernel by its number in the kernel's type information
+    /// ([`crate::function_id`]): arguments in R1 to R5, result in R0.
+    pub fn call_kernel(&mut self, function: u32) -> &mut Self {
+        self.put(CALL, 0, PSEUDO_KERNEL_CALL, 0, function as i32)
     }
 
     pub fn exit(&mut self) -> &mut Self {

@@ -16,7 +16,7 @@ mod reduce;
 pub mod tracepoints;
 
 pub use asm::{Asm, Label, MapId};
-pub use btf::functions_btf;
+pub use btf::{function_id, functions_btf};
 pub use insn::{Alu, Cond, Insn, Reg, Size, Source};
 
 /// A program with everything needed to load it.

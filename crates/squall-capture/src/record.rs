@@ -53,20 +53,19 @@ impl Record {
         outgoing: bool,
     ) {
         let wire_len = wire_len.max(data.len() as u32);
-        let written = match self {
-            // A pcap file counts seconds in 32 bits, which wrap in 2106.
-            Self::Pcap(format) => format.write_packet(&mut out, time_ns % PCAP_NS, wire_len, data),
-            Self::Pcapng { interface, index, directed } => {
-                let direction = directed.then_some(if outgoing {
-                    Direction::Outbound
-                } else {
-                    Direction::Inbound
-                });
-                let notes = PacketNotes { direction, ..PacketNotes::default() };
-                interface.write_packet(&mut out, *index, time_ns, wire_len, data, &notes)
+        match self {
+            Self::Pcap(format) => format.place_packet(out, time_ns, wire_len, data),
+            Self::Pcapng { index, directed: false, .. } => {
+                InterfaceFormat::place_packet(out, *index, time_ns, wire_len, data);
             }
-        };
-        written.expect("the record was measured");
+            Self::Pcapng { interface, index, directed: true } => {
+                let direction = if outgoing { Direction::Outbound } else { Direction::Inbound };
+                let notes = PacketNotes { direction: Some(direction), ..PacketNotes::default() };
+                interface
+                    .write_packet(&mut out, *index, time_ns, wire_len, data, &notes)
+                    .expect("the record was measured");
+            }
+        }
     }
 
     /// Reads the record at the start of `octets`, as written by [`Record::put`]; `None` at the end.
@@ -101,9 +100,6 @@ impl Record {
         })
     }
 }
-
-/// Time at which the seconds of a pcap file wrap, nanoseconds.
-const PCAP_NS: u64 = (1 << 32) * 1_000_000_000;
 
 #[cfg(test)]
 mod tests {

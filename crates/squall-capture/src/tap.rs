@@ -57,6 +57,9 @@ pub struct Tap {
     counters: Arc<TapCounters>,
     number: usize,
     record: Record,
+    /// The options' snaplen, and the offset of `shared`: here they are in the cache.
+    snaplen: usize,
+    offset: u64,
     chunk: Option<Chunk>,
     /// Buffers for assembling and segmenting a GSO frame.
     whole: Vec<u8>,
@@ -79,6 +82,8 @@ impl Tap {
             .as_ref()
             .and_then(|t| t.filters.get(counters.interface).cloned());
         Self {
+            snaplen: shared.options.snaplen as usize,
+            offset: shared.offset,
             shared,
             counters,
             number,
@@ -91,43 +96,43 @@ impl Tap {
         }
     }
 
-    /// Writes a packet. Returns whether there was room.
+    /// Writes a packet, or counts that there was no room.
     #[inline]
     fn write(&mut self, octets: &[u8], wire_len: u32, time: Nanos, outgoing: bool) {
-        let captured = octets.len().min(self.shared.options.snaplen as usize);
-        let mut len = self.record.len_of(captured);
-        let mut octets = &octets[..captured];
-        let time = time.0.wrapping_add(self.shared.offset);
-        if self.chunk.as_ref().is_none_or(|chunk| chunk.octets.len() - chunk.used < len) {
-            let Some(kept) = self.renew(captured) else {
-                return add(&self.counters.newest, 1);
-            };
-            octets = &octets[..kept];
-            len = self.record.len_of(kept);
+        let octets = &octets[..octets.len().min(self.snaplen)];
+        let len = self.record.len_of(octets.len());
+        let time = time.0.wrapping_add(self.offset);
+        match &mut self.chunk {
+            Some(chunk) if chunk.octets.len() - chunk.used >= len => {
+                let out = &mut chunk.octets[chunk.used..chunk.used + len];
+                self.record.put(out, time, wire_len, octets, outgoing);
+                chunk.used += len;
+                chunk.run.add(time, octets.len());
+            }
+            _ => self.write_to_next(octets, wire_len, time, outgoing),
+        }
+    }
+
+    /// Writes a packet into another chunk than the last.
+    #[cold]
+    fn write_to_next(&mut self, mut octets: &[u8], wire_len: u32, time: u64, outgoing: bool) {
+        if !self.renew() {
+            return add(&self.counters.newest, 1);
         }
         let Some(chunk) = self.chunk.as_mut() else { return };
-        if chunk.octets.len() - chunk.used < len {
+        if chunk.octets.len() < self.record.len_of(octets.len()) {
             // A packet longer than a chunk is truncated and counted as such.
-            let most = chunk.octets.len() - chunk.used - crate::record::MOST_OVERHEAD;
-            octets = &octets[..most];
-            len = self.record.len_of(most);
+            octets = &octets[..chunk.octets.len() - crate::record::MOST_OVERHEAD];
             add(&self.counters.truncated, 1);
         }
-        self.record.put(
-            &mut chunk.octets[chunk.used..chunk.used + len],
-            time,
-            wire_len,
-            octets,
-            outgoing,
-        );
-        chunk.used += len;
+        let len = self.record.len_of(octets.len());
+        self.record.put(&mut chunk.octets[..len], time, wire_len, octets, outgoing);
+        chunk.used = len;
         chunk.run.add(time, octets.len());
     }
 
-    /// Passes the chunk to the writer and takes another one. Returns how many octets of the next
-    /// packet to keep, at most `captured`; `None` if no chunk is free.
-    #[cold]
-    fn renew(&mut self, captured: usize) -> Option<usize> {
+    /// Passes the chunk to the writer and takes an empty one. Returns whether one was free.
+    fn renew(&mut self) -> bool {
         self.hand_over();
         let pool = &self.shared.pool;
         let policy = self.shared.options.on_full;
@@ -143,9 +148,8 @@ impl Tap {
         if chunk.is_none() && policy == OnFull::Wait {
             chunk = Some(pool.lend_or_wait());
         }
-        let chunk = chunk?;
-        self.chunk = Some(Chunk { source: self.number, ..chunk });
-        Some(captured)
+        self.chunk = chunk.map(|chunk| Chunk { source: self.number, ..chunk });
+        self.chunk.is_some()
     }
 
     /// Takes the chunk that has waited longest, and empties it; its packets are added to the

@@ -202,9 +202,13 @@ fn watch(
     let listening = run.listening();
     let period = if mode == LiveMode::Terminal { FRAME_S } else { LINE_S };
     let mut due = period;
-    let sample = |run: &mut Run, live: &mut Live| {
-        let (sample, report) = run.sample();
-        live.update(&sample, &report);
+    let mut asked = 0.0;
+    let sample = |run: &mut Run, live: &mut Live| match mode {
+        LiveMode::Quiet => run.tick(),
+        _ => {
+            let (sample, report) = run.sample();
+            live.update(&sample, &report);
+        }
     };
     let ended_by = loop {
         let wait = if virtual_time {
@@ -222,7 +226,14 @@ fn watch(
                 } else if end.received.is_some_and(|count| run.received() >= count) {
                     Some(Some(EndedBy::Packets))
                 } else {
-                    let over = run.captured() || run.receives_nothing_more() || run.aborted();
+                    // The last asks every worker, so less often than the others, but not much less:
+                    // the time until then counts in the rates.
+                    let asks = run.elapsed_s() >= asked + FRAME_S;
+                    if asks {
+                        asked = run.elapsed_s();
+                    }
+                    let over =
+                        run.captured() || run.aborted() || (asks && run.receives_nothing_more());
                     over.then_some(Some(EndedBy::Done))
                 }
             }

@@ -33,6 +33,8 @@ Examples:
                   10.0.2.1-10.0.2.9 --body 32KiB
   squall flows http --url https://10.0.0.2/ --port \
                   eth1 --clients 10.0.1.1 --users 20 --tls-option resumption=true
+  squall flows http --url https://10.0.0.2/ --tls-option early_data=true --port eth1 \
+    --clients 10.0.1.1 --users 20
   squall flows http \
                   --url https://10.0.0.2/ --port eth1 --clients 10.0.1.1 --users 20 --tls-option \
                   ca=ca.pem --tls-option client_certificate=me.pem --tls-option client_key=me.key
@@ -72,7 +74,8 @@ enum What {
     Http(Http),
     Serve(Serve),
     App(App),
-    /// List the built-in applications and their options, and the browsers of --hello
+    /// List the built-in applications, the settings around them (TLS, HTTP/2, HTTP/3, PROXY), and
+    /// the browsers of --hello
     Apps,
 }
 
@@ -215,6 +218,14 @@ struct Clients {
     /// them
     #[arg(long, value_name = "N", requires = "over", help_heading = "Load")]
     streams: Option<u16>,
+    /// Move each connection of HTTP/3 to another port after N requests, each time, with another
+    /// connection ID
+    #[arg(long, value_name = "N", requires = "http3", help_heading = "Load")]
+    migrate_after: Option<u32>,
+    /// Change the port of each client of HTTP/3 after N requests, each time, as a NAT does: with the
+    /// same connection ID
+    #[arg(long, value_name = "N", requires = "http3", help_heading = "Load")]
+    rebind_after: Option<u32>,
     /// Start N flows per second, even if earlier ones are still open: 10k, 0.5
     #[arg(
         long,
@@ -287,8 +298,8 @@ struct Any {
     tls: bool,
     /// Set an option of TLS: server_name=www.example.net, alpn=http/1.1, ca=FILE, certificate=FILE,
     /// key=FILE, client_certificate=FILE, client_key=FILE, client_ca=FILE, resumption=true,
-    /// fresh_key_shares=true, certificate_per_name=true, versions=1.2,1.3, ciphers=NAME,...,
-    /// groups=NAME,..., hello=BROWSER (as --hello); repeatable
+    /// fresh_key_shares=true, early_data=true, certificate_per_name=true, versions=1.2,1.3,
+    /// ciphers=NAME,..., groups=NAME,..., hello=BROWSER (as --hello); repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     tls_option: Vec<String>,
     /// Use TLS, and send the ClientHello of a browser, as in the list of `squall flows apps`, of a

@@ -47,7 +47,7 @@ impl Output {
         shown: &[String],
     ) -> Result<ExitCode, Error> {
         let mut results = Results::default();
-        results.write(files.json, || report.to_json() + "\n");
+        results.write_json(files.json, &report);
         results.write(files.html, || render::html(&report));
         results.print(files.pdf, || render::html(&report));
         let packets_there = self.to_stderr;
@@ -118,6 +118,16 @@ impl Results {
             && let Err(error) = write(&name, file, &text())
         {
             self.error.get_or_insert(error);
+        }
+    }
+
+    /// Writes a report as JSON.
+    pub fn write_json(&mut self, file: Option<(String, File)>, report: &Report) {
+        let Some((name, file)) = file else { return };
+        let mut out = io::BufWriter::with_capacity(1 << 16, file);
+        let written = report.write_json(&mut out).and_then(|()| out.write_all(b"\n"));
+        if let Err(error) = written.and_then(|()| out.flush()) {
+            self.error.get_or_insert(Cannot::write(&name, &error).into());
         }
     }
 

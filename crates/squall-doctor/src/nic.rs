@@ -6,7 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use squall_port_linux::{InterfaceInfo, InterfaceState, XdpFeatures, list_interfaces};
+use squall_port_linux::{
+    InterfaceInfo, InterfaceState, XdpFeatures, af_packet::launch_discipline, list_interfaces,
+};
 use squall_report::render::human;
 
 use crate::{Finding, State};
@@ -242,9 +244,38 @@ fn queues(interface: &InterfaceInfo) -> Vec<Finding> {
             State::Missing,
             "one receive queue, or rules (ethtool -N): flows cannot be spread over queues",
         ),
-        entries => Finding::ok("queues", "RSS", format!("a table of {entries} entries")),
+        entries => {
+            let mut text = format!("a table of {entries} entries");
+            if let Some(rss) = interface.rss {
+                let queues = if rss.queues == 1 { "queue" } else { "queues" };
+                text += &format!(" for {} {queues}", rss.queues);
+                if !rss.hash.is_empty() {
+                    text += &format!(", {}", rss.hash);
+                }
+                text += if rss.symmetric { ", both directions of a flow to one queue" } else { "" };
+            }
+            let used = interface.channels.map_or(0, |queues| queues.rx + queues.combined);
+            let finding = Finding::ok("queues", "RSS", text);
+            match interface.rss {
+                Some(rss) if rss.queues < used => finding.advised(
+                    State::Limited,
+                    format!(
+                        "sudo ethtool -X {name} equal {used}: {} of {used} queues receive",
+                        rss.queues
+                    ),
+                ),
+                _ => finding,
+            }
+        }
     });
-    all.push(offload(interface, "queues", "flow rules", &["ntuple"], "ethtool -N"));
+    let rules = offload(interface, "queues", "flow rules", &["ntuple"], "ethtool -N");
+    all.push(match interface.flow_rules {
+        Some(count @ 1..) => Finding::ok("queues", "flow rules", format!("{count} set")).advised(
+            State::Limited,
+            format!("ethtool -n {name}: they choose queues in place of RSS, or drop frames"),
+        ),
+        _ => rules,
+    });
     all
 }
 
@@ -305,8 +336,9 @@ fn times(interface: &InterfaceInfo) -> Vec<Finding> {
         supported(
             "time",
             "arrival stamps in XDP",
-            features.rx_timestamp,
-            "programs can read them; af_xdp ports stamp in software".into(),
+            // A veth has stamps for programs, but no clock that makes them.
+            features.rx_timestamp && times.clock.is_some(),
+            "af_xdp ports with timestamps=hardware".into(),
             "dpdk with timestamps=hardware, if the card stamps",
         ),
         supported(
@@ -323,6 +355,21 @@ fn times(interface: &InterfaceInfo) -> Vec<Finding> {
             "af_xdp ports with launch=MICROSECONDS".into(),
             "xdp_live, the most exact in software, or a card with launch time (igc, mlx5 in dpdk)",
         ),
+        match launch_discipline(interface.index) {
+            Some(discipline) => Finding::ok(
+                "time",
+                "launch times in the kernel",
+                format!("kept by {discipline}: af_packet ports with launch=MICROSECONDS"),
+            ),
+            None => Finding::ok("time", "launch times in the kernel", "no fq or etf").advised(
+                State::Missing,
+                format!(
+                    "sudo tc qdisc replace dev {} root fq, for even gaps of slow streams at little \
+                     CPU time",
+                    interface.name
+                ),
+            ),
+        },
     ]
 }
 
@@ -479,7 +526,7 @@ fn huge_pages(node: Option<u32>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use squall_port_linux::{Offload, Pause, Rings};
+    use squall_port_linux::{Channels, Offload, Pause, Rings, Rss};
 
     use super::*;
 
@@ -546,6 +593,41 @@ mod tests {
         }
         assert_eq!(named(&all, "segmentation").state, State::Missing);
         assert_eq!(named(&all, "RSS").state, State::Ok);
+    }
+
+    #[test]
+    fn stamps_for_programs_need_a_clock() {
+        let features = XdpFeatures { rx_timestamp: true, ..XdpFeatures::default() };
+        let clock = |clock| {
+            let mut card = lo();
+            card.xdp.features = Some(features);
+            card.timestamping.clock = clock;
+            named(&times(&card), "arrival stamps in XDP").state
+        };
+        assert_eq!([clock(None), clock(Some(0))], [State::Missing, State::Ok]);
+    }
+
+    #[test]
+    fn queues_without_flows_and_rules_are_found() {
+        let rss = Rss { queues: 2, hash: "toeplitz", symmetric: true };
+        let channels = Channels { combined: 8, max_combined: 8, ..Channels::default() };
+        let card = InterfaceInfo {
+            rss_entries: 128,
+            rss: Some(rss),
+            flow_rules: Some(3),
+            channels: Some(channels),
+            ..lo()
+        };
+        let all = queues(&card);
+        let found = named(&all, "RSS");
+        let wanted = "128 entries for 2 queues, toeplitz, both directions of a flow to one queue";
+        assert!(found.found.contains(wanted) && found.state == State::Limited, "{found:?}");
+        let advice = "ethtool -X lo equal 8: 2 of 8";
+        assert!(found.advice.as_ref().is_some_and(|a| a.contains(advice)), "{found:?}");
+        let found = named(&all, "flow rules");
+        assert!(found.found == "3 set" && found.state == State::Limited, "{found:?}");
+        let whole = InterfaceInfo { rss: Some(Rss { queues: 8, ..rss }), ..card };
+        assert_eq!(named(&queues(&whole), "RSS").state, State::Ok);
     }
 
     #[test]

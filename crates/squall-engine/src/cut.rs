@@ -4,7 +4,7 @@
 use std::io;
 
 use squall_port::{BATCH, Lent, SendError, Slots, TxBatch, TxQueue};
-use squall_units::{Cut, FCS_LEN};
+use squall_units::{Cut, FCS_LEN, Nanos};
 use squall_wire::Segments;
 
 /// Slots for GSO frames: few, because each is up to 64 KiB long and becomes many frames.
@@ -71,6 +71,10 @@ impl TxQueue for Cutter {
         self.inner.reads_due()
     }
 
+    fn launches_after(&self) -> Nanos {
+        self.inner.launches_after()
+    }
+
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
         // Asserts that at least `n` slots are lent.
         self.lent.range(n);
@@ -123,7 +127,6 @@ pub(crate) fn partly_sent(queue: &dyn TxQueue, cut: Cut) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use squall_units::Nanos;
 
     use super::*;
 

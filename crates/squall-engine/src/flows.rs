@@ -10,8 +10,8 @@ use std::{
 };
 
 use squall_flows::{
-    FlowHint, FrameOutput, FrameOwner, Load, LoadError, OpenFlow, ReceiveOffloads, Role, Side,
-    SideSettings, Statistics, Wrap,
+    FlowHint, FlowKind, FrameOutput, FrameOwner, Load, LoadError, OpenFlow, ReceiveOffloads, Role,
+    Side, SideSettings, Statistics, Wrap,
 };
 use squall_plan::{After, FlowSide, Part, Plan, PlanFlows, SourceId};
 use squall_port::{BATCH, Hosts, PortFacts, RxBatch, Timestamps};
@@ -81,6 +81,8 @@ pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
         workers: plan.players(side.port).count() as u32,
         addresses: load.templates.iter().enumerate().flat_map(addresses_of).chain(local).collect(),
         labels: wraps().any(|wrap| matches!(wrap, Wrap::Mpls { .. })),
+        datagrams: !load.scripts.is_empty()
+            || load.templates.iter().any(|template| template.kind() == FlowKind::Udp),
     }
 }
 
@@ -115,26 +117,49 @@ pub(crate) struct Player {
 struct Pace {
     since: Nanos,
     wakes: u32,
+    /// Frames that have arrived since then, and in the last period the time from one to the next.
+    frames: u32,
+    gap: Nanos,
     often: bool,
     /// Whether any frame moved after the last sleep.
     moved: bool,
 }
 
 impl Pace {
-    /// Whether a worker with `flows` open flows should wait for several frames before it wakes up:
-    /// interrupt moderation, because a wake-up costs as much as several frames. With few flows,
-    /// each would only wait for the other's answer; with little traffic, no second frame arrives in
-    /// time.
-    fn gathers(&mut self, now: Nanos, flows: impl FnOnce() -> usize) -> bool {
+    /// How long a worker should wait for several frames before it wakes up, if it should: interrupt
+    /// moderation, because a wake-up costs as much as several frames. `counts`: its open flows and
+    /// lanes. With few of them, each would only wait for the other's answer; with little traffic,
+    /// no second frame arrives in time.
+    fn gathers(&mut self, now: Nanos, counts: impl FnOnce() -> (usize, usize)) -> Option<Nanos> {
         if !std::mem::take(&mut self.moved) {
-            return false;
+            return None;
         }
         self.wakes += 1;
-        if now.saturating_sub(self.since) >= PACE {
-            let often = now.saturating_sub(self.since) < PACE + PACE && self.wakes >= OFTEN;
-            *self = Self { since: now, wakes: 0, often, moved: false };
+        let passed = now.saturating_sub(self.since);
+        if passed >= PACE {
+            let often = passed < PACE + PACE && self.wakes >= OFTEN;
+            let gap = Nanos(passed.0 / u64::from(self.frames.max(1)));
+            *self = Self { since: now, often, gap, ..Self::default() };
         }
-        self.often && flows() >= MANY
+        if !self.often {
+            return None;
+        }
+        let (flows, lanes) = counts();
+        if lanes >= MANY {
+            // Each lane waits for the peer, which answers them one after the other: about this long
+            // after its turn, a lane has its next. Requests that leave a little later than they
+            // could are there before the peer is done with the others, and more of them share a
+            // segment.
+            let round = Nanos(self.gap.0.saturating_mul(lanes as u64));
+            let time = Nanos(round.0 / OF_ROUND).clamp(GATHER, GATHER_LANES);
+            // With fewer than two frames in this time, each would only wait for itself.
+            if time >= self.gap + self.gap {
+                // It counts for the wake-ups that it replaces, also if turns take as long as it.
+                self.wakes += 2 * (time.0 / GATHER.0) as u32;
+                return Some(time);
+            }
+        }
+        (flows >= MANY).then_some(GATHER)
     }
 }
 
@@ -145,6 +170,12 @@ const OFTEN: u32 = 20;
 /// Number of open flows above which several have frames within one wait (docs/adr/0031). With
 /// fewer, each would only wait for the other's answer.
 const MANY: usize = 32;
+/// How long frames gather (docs/adr/0031).
+const GATHER: Nanos = Nanos(50_000);
+/// The longest time for lanes, and the part of the time between two turns of a lane.
+const GATHER_LANES: Nanos = Nanos(200_000);
+const OF_ROUND: u64 = 4;
+
 struct PlayerPort {
     port: usize,
     side: Side,
@@ -167,8 +198,8 @@ struct PlayerPort {
     spare: Vec<Vec<u8>>,
     /// Lookup results for the current batch. Kept between batches to reuse the allocation.
     near: Vec<FlowHint>,
-    /// Whether a frame has arrived after the last turn.
-    came: bool,
+    /// Number of frames that have arrived after the last turn.
+    came: u32,
 }
 
 /// Maximum number of batches taken from other workers per turn.
@@ -283,7 +314,7 @@ impl Player {
             held: VecDeque::new(),
             spare: Vec::new(),
             near: Vec::with_capacity(BATCH),
-            came: false,
+            came: 0,
         });
     }
 
@@ -402,7 +433,9 @@ impl Source for Player {
         for i in 0..self.ports.len() {
             let now = self.now(turn.watch);
             let port = &mut self.ports[i];
-            self.pace.moved |= std::mem::take(&mut port.came);
+            let came = std::mem::take(&mut port.came);
+            self.pace.moved |= came > 0;
+            self.pace.frames = self.pace.frames.saturating_add(came);
             // Flows that became due during the turn wait for the next one, because the overdue
             // times of this turn do not include them.
             let traffic = port.traffic(now).min(port.horizon);
@@ -472,15 +505,14 @@ impl Source for Player {
     }
 
     fn rest(&mut self, now: Nanos) -> Rest {
-        match self.is_full() {
-            _ if self
-                .pace
-                .gathers(now, || self.ports.iter().map(|port| port.side.active()).sum()) =>
-            {
-                Rest::Gather
-            }
-            true => Rest::Full,
-            false => Rest::Frames,
+        let counts = || {
+            let each = self.ports.iter().map(|port| (port.side.active(), port.side.lanes()));
+            each.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
+        };
+        match (self.pace.gathers(now, counts), self.is_full()) {
+            (Some(time), _) => Rest::Gather(time),
+            (None, true) => Rest::Full,
+            (None, false) => Rest::Frames,
         }
     }
 
@@ -606,7 +638,7 @@ impl Sink for PlayerPort {
             if frame.outgoing || *claim {
                 continue;
             }
-            self.came = true;
+            self.came = self.came.saturating_add(1);
             let came = ReceiveOffloads { cut: frame.cut, partial: frame.partial };
             *claim = self.take_one(now, octets, (came, frame.time), near);
         }
@@ -616,15 +648,16 @@ impl Sink for PlayerPort {
     fn advance(&mut self, now: Nanos) -> bool {
         self.polled = [now, self.polled[0]];
         let now = self.virtual_now.unwrap_or(now);
-        let mut any = false;
+        let (mut any, mut frames) = (false, 0_u32);
         while let Some((time, came, octets)) = self.held.pop_front_if(|held| held.0 <= now) {
             self.receive(now, &octets, (came, time), FlowHint::default());
             self.spare.push(octets);
-            any = true;
+            (any, frames) = (true, frames + 1);
         }
         for _ in 0..HANDED_AT_ONCE {
             let Some(strays) = self.relay.as_mut().and_then(Relay::take) else { break };
             for (octets, stray) in strays.iter() {
+                frames += 1;
                 match stray.is_copy {
                     true => self.side.learn_neighbor(octets),
                     false => {
@@ -635,7 +668,7 @@ impl Sink for PlayerPort {
             }
             any = true;
         }
-        self.came |= any;
+        self.came = self.came.saturating_add(frames);
         any
     }
 

@@ -28,7 +28,7 @@ use squall_stats::Histogram;
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Clock, PortTx, StreamTx, ThreadLoad,
+    Clock, PortTx, StreamTx, ThreadLoad, Unsent,
     after::is_awaited,
     clock::{Stalls, thread_cpu_time},
     command::{Action, Content, Rate},
@@ -573,7 +573,7 @@ impl Driver {
         for s in self.streams(false) {
             sum.packets += s.packets;
             sum.octets += s.octets;
-            for (reason, n) in s.not_sent {
+            for (reason, n) in s.not_sent.iter() {
                 sum.errors += if matches!(reason, LATE | LINK_DOWN) { 0 } else { n };
                 *sum.not_sent.entry(reason).or_default() += n;
             }
@@ -616,23 +616,21 @@ impl Driver {
                 ("driver_full", dropped),
                 ("interface_refused", a.refused.saturating_sub(rest)),
             ];
+            let mut not_sent = Unsent::default();
+            let some = reasons.into_iter().filter(|(_, frames)| *frames > 0);
+            some.for_each(|(reason, frames)| not_sent.add(reason, frames));
             StreamTx {
                 number: *number,
                 packets: a.taken,
                 octets: a.octets,
-                not_sent: reasons.into_iter().filter(|r| r.1 > 0).collect(),
+                not_sent,
                 stretched: Nanos::ZERO,
                 first: a.first,
                 last: a.last,
-                departure_error: match full {
-                    true => Histogram::from_bins(
-                        self.layout.lateness(&m, i),
-                        a.late_min,
-                        a.late_max,
-                        a.late_sum,
-                    ),
-                    false => Histogram::default(),
-                },
+                departure_error: full.then(|| {
+                    let bins = self.layout.lateness(&m, i);
+                    Box::new(Histogram::from_bins(bins, a.late_min, a.late_max, a.late_sum))
+                }),
             }
         };
         self.streams.iter().enumerate().map(one).collect()

@@ -47,4 +47,4 @@ pub use squall_measure::Measure;
 pub use supervisor::{
     EngineError, LinkChanges, Outcome, Ready, Running, Settings, Take, ready, start,
 };
-pub use worker::{Counters, PortTx, Snapshot, StreamTx, ThreadLoad};
+pub use worker::{Counters, PortTx, Snapshot, StreamTx, ThreadLoad, Unsent};

@@ -146,8 +146,8 @@ pub(crate) enum Rest {
     Supervise,
     /// Sleep until it is due or a frame arrives, whichever is first: hosts answer frames.
     Frames,
-    /// As [`Rest::Frames`], but let several frames gather before a wake-up.
-    Gather,
+    /// As [`Rest::Frames`], but let several frames gather for this time before a wake-up.
+    Gather(Nanos),
     /// Sleep briefly: its frames wait for room in the port.
     Full,
 }
@@ -308,6 +308,11 @@ impl Outlets {
         clock.instant(Picos(self.of(member).real(due) + 999))
     }
 
+    /// The time by which a hand-over may be late on every queue: see [`TxQueue::launches_after`].
+    pub fn launches_after(&self) -> Nanos {
+        self.all.iter().map(Outlet::launches_after).min().unwrap_or_default()
+    }
+
     /// The outlet of `port`.
     pub fn of_port(&self, port: usize) -> Option<&Outlet> {
         self.all.iter().find(|outlet| outlet.port == port)
@@ -464,6 +469,11 @@ impl Outlet {
     /// The outcomes of frames that the port took ahead of their time.
     pub fn outcomes(&mut self) -> io::Result<(&[TxOutcome], &mut Auditor)> {
         Ok((self.queue.outcomes()?, &mut self.auditor))
+    }
+
+    /// See [`TxQueue::launches_after`].
+    pub fn launches_after(&self) -> Nanos {
+        self.queue.launches_after()
     }
 
     /// See [`TxQueue::reads_due`].

@@ -1,14 +1,14 @@
 //! Sends one port's frames on one worker: schedule, fill, send, credit.
 
 use std::{
-    collections::{BTreeMap, HashSet, VecDeque},
+    collections::{HashSet, VecDeque},
     ops::{Deref, Range},
     sync::Arc,
 };
 
 use squall_measure::fingerprint;
 use squall_plan::{Part, Plan, PlanStream};
-use squall_port::{BATCH, SendError, TxBatch};
+use squall_port::{BATCH, CommonClock, SendError, TxBatch};
 use squall_profile::Late;
 use squall_program::{
     Cursor, Gap, Program, Run, Scratch, Sizes, Timeline,
@@ -19,7 +19,7 @@ use squall_stats::{Fingerprint, Histogram};
 use squall_units::{FCS_LEN, Nanos, Picos, TxMeta};
 
 use crate::{
-    Clock, PortTx, StreamTx,
+    Clock, PortTx, StreamTx, Unsent,
     groups::{Groups, Membership},
     host_supply::HostSupply,
     hosts::HostTables,
@@ -110,6 +110,8 @@ pub(crate) struct Transmitter {
     limit: usize,
     /// Whether the port reads the due time of each frame.
     instants: bool,
+    /// See [`squall_port::TxQueue::launches_after`].
+    launches_after: Nanos,
     /// By number: a stream that is added has a higher one than all before.
     senders: Vec<Sender>,
     /// Whether any stream has [`Late::Smooth`], and any [`Late::CatchUp`].
@@ -255,10 +257,11 @@ struct Sender {
     /// By how much the schedule moved because frames were late.
     stretched: Picos,
     arrows_taken: u64,
-    not_sent: BTreeMap<&'static str, u64>,
+    not_sent: Unsent,
     /// Why a stream without gaps has waited: no number of frames was due then.
     lacked: Option<&'static str>,
-    departure_error: Histogram,
+    /// `None`: nothing is recorded here, as always if all streams share one.
+    departure_error: Option<Box<Histogram>>,
 }
 
 impl Transmitter {
@@ -277,6 +280,7 @@ impl Transmitter {
             clock,
             limit: limit.clamp(1, BATCH),
             instants: true,
+            launches_after: Nanos::ZERO,
             senders: Vec::new(),
             smooths: false,
             catches_up: false,
@@ -363,6 +367,7 @@ impl Transmitter {
             .sum();
         self.wheel = Wheel::new(streams.len(), pps);
         self.instants = self.clock == Clock::Virtual || outlets.of(self.out).reads_due();
+        self.launches_after = outlets.of(self.out).launches_after();
         self.shared_errors = streams.len() > MOST_HISTOGRAMS;
         // A sender is large, so a list that doubles would waste memory with many streams.
         self.senders.reserve_exact(streams.len());
@@ -426,9 +431,9 @@ impl Transmitter {
             octets: 0,
             first_left: None,
             last_left: Nanos::ZERO,
-            not_sent: BTreeMap::new(),
+            not_sent: Unsent::default(),
             lacked: None,
-            departure_error: Histogram::default(),
+            departure_error: None,
             late: plan.late,
             may_skip: matches!(plan.late, Late::Drop | Late::Stretch) || plan.hosts.is_some(),
             number,
@@ -461,16 +466,13 @@ impl Transmitter {
             return;
         }
         let begin = s.begin(at);
-        let whole = s.plan.rest(begin);
-        (s.timeline, s.walk) = match (s.by, whole.clone().share(s.first, s.by)) {
-            (1, _) => (whole, false),
-            (_, Some(share)) => (share, false),
-            (_, None) => {
-                let mut walked = whole;
-                walk(&mut walked, s.program.sizes(), s.plan.sent..s.plan.sent + s.first);
-                (walked, true)
-            }
-        };
+        let mut whole = s.plan.rest(begin);
+        let share = if s.by > 1 { whole.clone().share(s.first, s.by) } else { None };
+        s.walk = s.by > 1 && share.is_none();
+        if s.walk {
+            walk(&mut whole, s.program.sizes(), s.plan.sent..s.plan.sent + s.first);
+        }
+        s.timeline = share.unwrap_or(whole);
         s.active = true;
         self.enqueue(i);
     }
@@ -868,8 +870,15 @@ impl Transmitter {
             }
         }
         self.hand.filled = n;
-        let stamp = (self.clock != Clock::Virtual).then(|| common.of(now));
+        let mut stamp = (self.clock != Clock::Virtual).then(|| common.of(now));
         let TxBatch { base, stride, meta } = batch;
+        if self.launches_after > Nanos::ZERO && common == CommonClock::default() {
+            // Frames carry their due times, because these are at a fixed distance from the
+            // launches, which the hand-over is not. A frame that is too late leaves at once.
+            let earliest = now.saturating_sub(self.launches_after);
+            meta[..n].iter_mut().for_each(|m| m.due = m.due.max(earliest));
+            stamp = None;
+        }
         let mut list = [0; BATCH];
         for g in 0..self.groups.len() {
             let (stream, start, count, places) = self.groups.get(g, &mut list);
@@ -1001,11 +1010,8 @@ impl Transmitter {
                 let (a, b) = (left(begin), left(end - 1));
                 let even = row.due == Due::Evenly && a >= first_due && b >= last_due;
                 if even && !self.shared_errors {
-                    s.departure_error.record_evenly(
-                        (a - first_due) / 1000,
-                        (b - last_due) / 1000,
-                        count,
-                    );
+                    let errors = s.departure_error.get_or_insert_default();
+                    errors.record_evenly((a - first_due) / 1000, (b - last_due) / 1000, count);
                 } else {
                     for i in begin..end {
                         let error = left(i).saturating_sub(self.hand.due(row, i)) / 1000;
@@ -1013,7 +1019,8 @@ impl Transmitter {
                         late += 1;
                     }
                     if !self.shared_errors {
-                        s.departure_error.record_all(&self.hand.errors[..late]);
+                        let errors = s.departure_error.get_or_insert_default();
+                        errors.record_all(&self.hand.errors[..late]);
                         late = 0;
                     }
                 }
@@ -1093,7 +1100,7 @@ impl Transmitter {
         let missing = u64::from(s.weight) - packets;
         s.packets += packets;
         s.octets += octets;
-        *s.not_sent.entry(reason).or_default() += missing;
+        s.not_sent.add(reason, missing);
         *self.counters.not_sent.entry(reason).or_default() += missing;
         self.counters.packets += packets;
         self.counters.octets += octets;
@@ -1113,7 +1120,7 @@ impl Transmitter {
     fn not_sent(&mut self, i: usize, reason: &'static str) {
         let s = self.sender_of(i);
         let weight = u64::from(s.weight);
-        *s.not_sent.entry(reason).or_default() += weight;
+        s.not_sent.add(reason, weight);
         *self.counters.not_sent.entry(reason).or_default() += weight;
     }
 
@@ -1147,12 +1154,12 @@ impl Transmitter {
                 if late > u64::from(!self.overdue) {
                     let late = late * u64::from(s.weight);
                     *self.counters.not_sent.entry(LATE).or_default() += late;
-                    *s.not_sent.entry(LATE).or_default() += late;
+                    s.not_sent.add(LATE, late);
                 }
             }
             if let Some(reason) = s.lacked.filter(|_| s.packets == 0) {
                 // The verdict reports a stream that has waited for the whole run.
-                s.not_sent.entry(reason).or_default();
+                s.not_sent.add(reason, 0);
             }
             s.active = false;
             // Hosts may now give their addresses back.
@@ -1196,7 +1203,7 @@ impl Transmitter {
             stretched: s.stretched.as_nanos(),
             first: s.first_left,
             last: s.last_left,
-            departure_error: if full { s.departure_error.clone() } else { Histogram::default() },
+            departure_error: if full { s.departure_error.clone() } else { None },
         };
         self.senders[which].iter().map(one)
     }
@@ -1439,7 +1446,7 @@ impl Sender {
         }
         // The frame's index determines all fields (ADR 0003), so the cursor can jump.
         self.program.seek(&mut self.cursor, self.next);
-        *self.not_sent.entry(reason).or_default() += skipped * u64::from(self.weight);
+        self.not_sent.add(reason, skipped * u64::from(self.weight));
         skipped
     }
 }
@@ -1448,17 +1455,20 @@ impl Sender {
 mod tests {
     use std::{cell::Cell, io};
 
+    use std::sync::Mutex;
+
     use squall_plan::{Placement, StreamDivision};
-    use squall_program::{GapLaw, Pattern, Spec};
+    use squall_port::{TxQueue, monotonic};
+    use squall_program::{GapLaw, Pattern, Spec, signature::Signature};
     use squall_wire::Packet;
 
     use super::*;
-    use crate::{pacing::PortPace, source::Outlet};
+    use crate::{clock::Watch, pacing::PortPace, source::Outlet};
 
     fn stream() -> PlanStream {
         let load = |path: &str| Err(io::Error::other(path.to_owned()));
         let frame = Packet::parse("eth/ipv4/udp").unwrap().build(Some(60), &load, 0).unwrap();
-        let spec = Spec { frame, sizes: Sizes::fixed(60), vars: Vec::new(), signature: None };
+        let spec = Spec { frame, sizes: Sizes::fixed(60), vars: Vec::new(), signature: Some(0) };
         PlanStream {
             name: "one".into(),
             port: 0,
@@ -1483,6 +1493,79 @@ mod tests {
             division: StreamDivision::Here,
             placement: Placement::Worker(0),
         }
+    }
+
+    /// A queue that launches frames 1 ms after they are due, and keeps due times and signatures.
+    struct Launching {
+        base: Vec<u8>,
+        meta: Vec<TxMeta>,
+        sent: Arc<Mutex<Vec<(Nanos, Signature)>>>,
+    }
+
+    const STRIDE: usize = 64;
+    const LAUNCHES_AFTER: Nanos = Nanos(1_000_000);
+
+    impl TxQueue for Launching {
+        fn lend(&mut self, want: usize) -> TxBatch<'_> {
+            let n = want.min(self.meta.len());
+            TxBatch { base: &mut self.base, stride: STRIDE, meta: &mut self.meta[..n] }
+        }
+
+        fn launches_after(&self) -> Nanos {
+            LAUNCHES_AFTER
+        }
+
+        fn send(&mut self, n: usize) -> Result<usize, SendError> {
+            let frames = self.base.chunks(STRIDE).zip(&self.meta).take(n);
+            let read = |(slot, meta): (&[u8], &TxMeta)| {
+                (meta.due, Signature::read(&slot[..meta.len as usize]).unwrap())
+            };
+            self.sent.lock().unwrap().extend(frames.map(read));
+            Ok(n)
+        }
+    }
+
+    #[test]
+    fn launched_frames_carry_their_due_times_unless_they_are_too_late() {
+        let now = monotonic();
+        let clock = Clock::Real(now.saturating_sub(Nanos(20_000_000)));
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let queue = Launching {
+            base: vec![0; BATCH * STRIDE],
+            meta: vec![TxMeta::default(); BATCH],
+            sent: sent.clone(),
+        };
+        let pace = Arc::new(PortPace::new(squall_program::clock::Planned::default()));
+        let mut outlets = Outlets::default();
+        outlets.add(Outlet::new(0, Box::new(queue), None, BATCH, Nanos::ZERO, pace));
+        let member = outlets.join(0).unwrap();
+        let mut tx = Transmitter::new(0, member, clock, BATCH, false, Arc::default());
+        // The first frame was due 20 ms ago. No frame waits for the traffic clock.
+        let mut plan = stream();
+        plan.late = Late::CatchUp;
+        tx.load(vec![(0, StreamPlan::Own(Arc::new(plan)), 0, 1)], &mut outlets, &|| false);
+        let mut budget = Budget { packets: 64, octets: u64::MAX, end: Picos(u64::MAX) };
+        let (mut watch, mut ended) = (Watch::new(clock), Vec::new());
+        let mut turn = Turn {
+            clock,
+            common: CommonClock::default(),
+            now,
+            until: Picos(u64::MAX),
+            alone: true,
+            watch: &mut watch,
+            budget: &mut budget,
+            outlets: &mut outlets,
+            ended: &mut ended,
+        };
+        assert!(tx.turn(&mut turn, &mut Scratch::default()));
+        let sent = sent.lock().unwrap();
+        let begun = now.saturating_sub(Nanos(20_000_000));
+        for (k, (due, signature)) in sent.iter().enumerate() {
+            let scheduled = Nanos(begun.0 + k as u64 * 1_000_000);
+            assert_eq!(*due, scheduled.max(now.saturating_sub(LAUNCHES_AFTER)), "frame {k}");
+            assert_eq!(signature.since(due.0), 0, "frame {k}");
+        }
+        assert_eq!(sent.len(), 21, "0 to 20 ms");
     }
 
     #[test]

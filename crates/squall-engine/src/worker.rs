@@ -86,14 +86,40 @@ pub struct StreamTx {
     pub number: u32,
     pub packets: u64,
     pub octets: u64,
-    pub not_sent: BTreeMap<&'static str, u64>,
+    pub not_sent: Unsent,
     /// By how much the schedule moved because frames were late ([`squall_profile::Late::Stretch`]).
     pub stretched: Nanos,
     /// Times of the first and the last departure, on the engine's clock.
     pub first: Option<Nanos>,
     pub last: Nanos,
-    /// Departure errors (actual minus due time) in nanoseconds.
-    pub departure_error: Histogram,
+    /// Departure errors (actual minus due time) in nanoseconds; `None`: it has none of its own.
+    pub departure_error: Option<Box<Histogram>>,
+}
+
+/// Numbers of frames of a stream that did not leave, by reason. A list, because the maps of a
+/// hundred thousand streams of which a frame was late have 28 MB.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unsent(Vec<(&'static str, u64)>);
+
+impl Unsent {
+    pub fn add(&mut self, reason: &'static str, frames: u64) {
+        match self.0.iter_mut().find(|known| known.0 == reason) {
+            Some((_, sum)) => *sum += frames,
+            None => {
+                self.0.reserve_exact(1);
+                self.0.push((reason, frames));
+            }
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.0.iter().copied()
+    }
+
+    /// All frames, whatever the reason.
+    pub fn total(&self) -> u64 {
+        self.0.iter().map(|(_, frames)| frames).sum()
+    }
 }
 
 /// All counters and measurements of a worker at one time.
@@ -161,6 +187,8 @@ pub(crate) enum Message {
     Counters(Reply<Counters>),
     /// The flag: whether to include histograms.
     Snapshot(bool, Reply<Snapshot>),
+    /// A snapshot without histograms, and without the streams that the worker schedules itself.
+    Ports(Reply<Snapshot>),
     /// Display values of sources and sinks.
     Show(Wanted, Reply<Vec<Shown>>),
     /// Ends the worker, which returns its counters.
@@ -277,8 +305,6 @@ const LINK_REST: Nanos = Nanos(2_000_000);
 const WATCH_REST: Nanos = Nanos(10_000_000);
 /// Longest sleep before a turn of a source that reacts to frames, if a port cannot wake the worker.
 const NAP: Nanos = Nanos(100_000);
-/// Interrupt moderation, so that one wake-up finds several frames (docs/adr/0031).
-const GATHER: Nanos = Nanos(50_000);
 /// Limit on receiving at the end of a run, because another sender may never stop.
 const DRAINED_AT_MOST: Nanos = Nanos(100_000_000);
 /// Rounds at the end that answer frames received before it.
@@ -486,17 +512,17 @@ impl Worker {
     /// Waits for `time`, or for frames and commands if they can end the wait. Returns whether the
     /// time has passed.
     fn wait(&mut self, now: Nanos, time: Nanos) -> bool {
-        let (mut reacts, mut gathers, mut full) = (false, false, false);
+        let (mut reacts, mut gathers, mut full) = (false, None::<Nanos>, false);
         for source in self.sources.iter_mut().filter(|source| source.reacts()) {
             reacts = true;
             match source.rest(now) {
-                Rest::Gather => gathers = true,
+                Rest::Gather(time) => gathers = Some(gathers.map_or(time, |other| other.min(time))),
                 Rest::Full => full = true,
                 _ => {}
             }
         }
-        if gathers || full {
-            return self.nap(time, if gathers { GATHER } else { NAP });
+        if let Some(longest) = gathers.or(full.then_some(NAP)) {
+            return self.nap(time, longest);
         }
         // If frames arrive fast, a sleep gathers many of them, whereas a queue that signals each
         // frame would wake the worker for each. An event that is not a frame (the interface went
@@ -580,6 +606,9 @@ impl Worker {
                     self.copying =
                         Some(Copying { full, done: 0, asked: monotonic(), snapshot, reply });
                     self.copy_streams();
+                }
+                Message::Ports(reply) => {
+                    let _ = reply.send(self.without_streams(false));
                 }
                 Message::Counters(reply) => {
                     let _ = reply.send(self.counters());

@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, fmt, time::Instant};
 
 use squall_apps::{
-    Apps, Http2, Http3, Observer, Program, ProgramError, ProgramId, ProtocolError, State, Tls,
+    Apps, EarlyData, Http2, Http3, Observer, Program, ProgramError, ProgramId, ProtocolError,
+    State, Tls,
 };
-use squall_tcp::{Application, ClassId, Event, FlowId, Piece, Reason, Socket, Tuple};
+use squall_tcp::{Application, ClassId, Deed, Event, Events, FlowId, Piece, Reason, Socket, Tuple};
 use squall_units::Nanos;
 
 use crate::{
@@ -41,14 +42,17 @@ pub(crate) struct Begun(u64);
 /// may last.
 const START_STEP: u32 = 8;
 const START_BITS: u32 = 40;
-/// Resolution of the delay before the start: 1024 ns, at most 17 s. Longer delays do not occur with
-/// the default maximum delay of 1 s, because an arrival is then given up.
+/// Resolution of the delay before the start: 1024 ns, at most 8.5 s. Longer delays do not occur
+/// with the default maximum delay of 1 s, because an arrival is then given up.
 const WAIT_STEP: u32 = 10;
+const WAIT_BITS: u32 = 23;
+/// Whether the first answer has begun.
+const ANSWERED: u64 = 1 << (START_BITS + WAIT_BITS);
 
 impl Begun {
     #[inline]
     pub fn new(due: Nanos, start: Nanos) -> Self {
-        let waited = (start.saturating_sub(due).0 >> WAIT_STEP).min((1 << (64 - START_BITS)) - 1);
+        let waited = (start.saturating_sub(due).0 >> WAIT_STEP).min((1 << WAIT_BITS) - 1);
         Self(waited << START_BITS | (start.0 >> START_STEP) & ((1 << START_BITS) - 1))
     }
 
@@ -58,7 +62,15 @@ impl Begun {
         // The mask also removes the delay, which is in the upper bits.
         let steps = (now.0 >> START_STEP).wrapping_sub(self.0) & ((1 << START_BITS) - 1);
         let took = steps << START_STEP;
-        (took, took + (self.0 >> START_BITS << WAIT_STEP))
+        let waited = self.0 >> START_BITS & ((1 << WAIT_BITS) - 1);
+        (took, took + (waited << WAIT_STEP))
+    }
+
+    /// The age of the flow at the begin of its first answer; `None` for later ones.
+    fn first_answer(&mut self, now: Nanos) -> Option<u64> {
+        let is_first = self.0 & ANSWERED == 0;
+        self.0 |= ANSWERED;
+        is_first.then(|| self.until(now).0)
     }
 }
 
@@ -79,6 +91,8 @@ pub(crate) struct Recorder {
     ended: Vec<(u32, Nanos)>,
     /// How the last flow ended: the reason, and whether its program had completed.
     gone: Option<(Reason, bool)>,
+    /// Whether an answer began in the current event.
+    answering: bool,
 }
 
 /// The template and conversation of a program.
@@ -207,6 +221,14 @@ impl AppRecorder {
         self.apps.memory() + self.begun.capacity() * size_of::<Begun>()
     }
 
+    /// Records the begin of the first answer of a flow of this side.
+    fn answered(&mut self, program: ProgramId, flow: FlowId, now: Nanos) {
+        let Some(begun) = self.begun.get_mut(flow.0 as usize) else { return };
+        if let Some(took) = begun.first_answer(now) {
+            self.apps.observer_mut().at(program).first_byte_from_start.record(took);
+        }
+    }
+
     /// The flow as listeners know it: hosts have substitute addresses there.
     fn listened(&self, flow: &Tuple) -> Tuple {
         let stand_in = self.served.get(&flow.local).copied();
@@ -219,9 +241,19 @@ impl Application for AppRecorder {
 
     #[inline]
     fn event(&mut self, socket: &mut Socket<'_, State>, event: Event<'_>) {
-        let Event::Gone(reason) = event else { return self.apps.on_event(socket, event) };
-        let program = self.apps.program(socket.state());
-        self.apps.on_event(socket, event);
+        let Event::Gone(reason) = event else {
+            self.apps.on_event(socket, event);
+            if std::mem::take(&mut self.apps.observer_mut().answering) {
+                let (flow, now) = (socket.id(), socket.real());
+                self.answered(self.apps.program(socket.state()), flow, now);
+            }
+            return;
+        };
+        let (program, flow) = (self.apps.program(socket.state()), socket.id());
+        if reason != Reason::Closed || !self.apps.on_closed(socket.state(), flow) {
+            self.apps.on_event(socket, event);
+        }
+        self.apps.observer_mut().answering = false;
         let (id, now, due) = (socket.id().0 as usize, socket.real(), socket.due());
         let begun = match self.beginning.take() {
             // Recorded as begun here, because a UDP flow may end within `connect`, before `began`
@@ -234,6 +266,26 @@ impl Application for AppRecorder {
         };
         let aborted = self.aborting.or(self.stopping.then_some(Failure::Stopped));
         self.apps.observer_mut().over(program, reason, aborted, (now, due), begun);
+    }
+
+    #[inline]
+    fn at_once(
+        &mut self,
+        state: &mut State,
+        flow: FlowId,
+        now: Nanos,
+        events: Events<'_>,
+    ) -> Option<Deed> {
+        let deed = self.apps.on_events(state, flow, now, events);
+        if std::mem::take(&mut self.apps.observer_mut().answering) {
+            self.answered(self.apps.program(state), flow, now);
+        }
+        deed
+    }
+
+    #[inline]
+    fn fixed(&self, piece: Piece) -> Option<(&[u8], u64)> {
+        self.apps.fixed(piece)
     }
 
     #[inline]
@@ -280,6 +332,10 @@ impl Application for AppRecorder {
 
     fn begins(&self, flow: &Tuple, datagram: &[u8]) -> bool {
         self.apps.on_begins(&self.listened(flow), datagram)
+    }
+
+    fn moved(&self, flow: &Tuple, datagram: &[u8]) -> Option<FlowId> {
+        self.apps.on_moved(&self.listened(flow), datagram)
     }
 
     /// Whether a datagram without a flow belongs to a flow that a client here has ended. A server
@@ -417,6 +473,7 @@ impl Observer for Recorder {
 
     #[inline]
     fn first_octet(&mut self, program: ProgramId, took: Nanos) {
+        self.answering = true;
         self.at(program).first_byte.record(took.0);
     }
 
@@ -460,6 +517,21 @@ impl Observer for Recorder {
         tls.resumed += u64::from(resumed);
         tls.handshake.record(took.0);
         *tls.ciphers.entry(cipher).or_default() += 1;
+    }
+
+    fn early_data(&mut self, program: ProgramId, early: EarlyData) {
+        let tls = self.tls(program);
+        match early {
+            EarlyData::Offered => tls.early_offered += 1,
+            EarlyData::Accepted(octets) => {
+                tls.early_accepted += 1;
+                tls.early_octets_accepted += u64::from(octets);
+            }
+            EarlyData::Refused(octets) => {
+                tls.early_refused += 1;
+                tls.early_octets_refused += u64::from(octets);
+            }
+        }
     }
 
     #[cold]
@@ -523,9 +595,13 @@ mod tests {
     fn times_of_flows_are_kept_in_few_octets() {
         let day = 86_400_000_000_000;
         for start in [0, 1_000_000, day, 300 * day] {
-            for (waited, took) in [(0, 0), (5_000_000, 70_000), (16_000_000_000, day)] {
-                let begun = Begun::new(Nanos(start), Nanos(start + waited));
-                let (duration, since_due) = begun.until(Nanos(start + waited + took));
+            for (waited, took) in [(0, 0), (5_000_000, 70_000), (8_500_000_000, day)] {
+                let mut begun = Begun::new(Nanos(start), Nanos(start + waited));
+                let end = Nanos(start + waited + took);
+                let first = begun.first_answer(end).expect("the first answer");
+                assert_eq!(begun.first_answer(end), None);
+                let (duration, since_due) = begun.until(end);
+                assert_eq!(first, duration);
                 assert!(duration.abs_diff(took) <= 256, "{duration} {took}");
                 assert!(
                     since_due.abs_diff(took + waited) <= 1024 + 256,

@@ -61,6 +61,9 @@ pub(crate) struct Arrivals {
     audit: Audit,
     /// Per template: the closed loop or script that begins its flows.
     closed: Vec<Option<usize>>,
+    /// Whether the only line is a closed loop with one template, without an end of its own, whose
+    /// users are all present: only their ready times matter.
+    steady: bool,
 }
 
 /// The next due line and its time, separately for scheduled lines and for closed loops. Closed
@@ -241,6 +244,7 @@ impl Arrivals {
             lag: Nanos::ZERO,
             audit: Audit::new(0.0),
             closed: vec![None; load.templates.len()],
+            steady: false,
         };
         let mut cps = None;
         match load.target {
@@ -398,6 +402,7 @@ impl Arrivals {
         let overdue = self.overdue_of(now, is_own, true);
         self.late.iter_mut().zip(overdue).for_each(|(late, overdue)| *late += overdue);
         (self.left, self.stopped, self.next) = (0, true, Next::default());
+        self.steady = false;
     }
 
     /// The time from which on no flow is due.
@@ -454,6 +459,9 @@ impl Arrivals {
     /// than the load's maximum delay, in real time, is given up.
     #[inline]
     pub fn take(&mut self, now: Nanos, is_own: impl IsOwn) -> Option<Due> {
+        if self.steady {
+            return self.take_ready(now);
+        }
         let real = now + self.lag;
         loop {
             let is_due = |(at, _): &(Nanos, usize)| *at <= now;
@@ -504,11 +512,46 @@ impl Arrivals {
         }
     }
 
+    /// [`Arrivals::take`] of a steady closed loop.
+    #[inline]
+    fn take_ready(&mut self, now: Nanos) -> Option<Due> {
+        let (at, i) = self.next.ready.filter(|(at, _)| *at <= now)?;
+        let line = &mut self.lines[i];
+        let ((_, template), number) = (line.templates[0], line.number);
+        line.number += line.by;
+        if let Kind::Closed(users) = &mut line.kind {
+            users.ready.pop();
+        }
+        self.template_left[template] -= 1;
+        self.left -= u64::from(self.left != u64::MAX);
+        if self.left.min(self.template_left[template]) <= 1 {
+            self.schedule(i);
+        } else {
+            self.find_ready(i);
+        }
+        Some(Due { template, number, at: at + self.lag })
+    }
+
+    /// Computes when the next user of a steady closed loop is ready.
+    #[inline]
+    fn find_ready(&mut self, i: usize) {
+        let line = &mut self.lines[i];
+        let Kind::Closed(users) = &line.kind else { return };
+        line.due = users.ready.first().filter(|due| *due < self.end);
+        self.next.ready = line.due.map(|due| (due, i));
+    }
+
     /// Records that a flow has ended, or could not begin: its user thinks before the next one.
     #[inline]
     pub fn ended(&mut self, template: usize, now: Nanos) {
         let Some(i) = self.closed[template] else { return };
         let line = &mut self.lines[i];
+        if self.steady
+            && let Kind::Closed(users) = &mut line.kind
+        {
+            users.think(line.seed, now);
+            return self.find_ready(i);
+        }
         match &mut line.kind {
             Kind::Open { .. } => {}
             // On a falling ramp, users leave when their flow has ended, rather than abort it.
@@ -730,6 +773,10 @@ impl Arrivals {
         if !kind || none_left || stopped {
             self.next.ready = of(false);
         }
+        self.steady = match &self.lines[..] {
+            [line] => !stopped && self.left > 1 && line.is_steady(&self.template_left),
+            _ => false,
+        };
     }
 }
 
@@ -965,6 +1012,18 @@ impl Line {
 
     fn is_script(&self) -> bool {
         matches!(self.kind, Kind::Script(_))
+    }
+
+    /// See [`Arrivals::steady`].
+    fn is_steady(&self, left: &[u64]) -> bool {
+        let all_here = matches!(&self.kind, Kind::Closed(users) if users.here == users.share);
+        let unbounded = self.shape.is_full() && self.until == Nanos(u64::MAX);
+        let runs = !self.ended && !self.waits && self.paused.is_none();
+        let only = match self.templates[..] {
+            [(_, only)] => self.of_template.is_empty() && left[only] > 1,
+            _ => false,
+        };
+        all_here && unbounded && runs && only
     }
 
     fn is_open(&self) -> bool {

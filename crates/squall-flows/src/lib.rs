@@ -17,6 +17,7 @@
 
 mod app_recorder;
 mod arrivals;
+mod joined;
 mod link;
 mod load;
 mod network;

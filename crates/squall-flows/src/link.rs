@@ -15,7 +15,7 @@ use squall_host::{
     Answer, Arp, BoundHost, HostTable, NeighborCache, NeighborMessage, PPP_IPV4, PPP_IPV6,
     PPPOE_SESSION, PppoePacket, echo_reply, is_of_a_flow, solicited_node,
 };
-use squall_tcp::Tuple;
+use squall_tcp::{Tuple, tuple4};
 use squall_units::{Cut, Division, MacAddr, Nanos, be16, be32};
 use squall_wire::{
     checksum::{fold, sum},
@@ -99,6 +99,9 @@ pub(crate) struct Link {
     /// A direct-mapped cache of next hops, indexed by a hash of the address, to avoid a search of
     /// the neighbor table for each packet.
     recent: Box<[(IpAddr, MacAddr); RECENT_HOPS]>,
+    /// The same for the entries of IPv4, as the short path needs them: the MAC address as a
+    /// number, 0 in other entries.
+    recent4: Box<[(u32, u64); RECENT_HOPS]>,
     answers: VecDeque<Vec<u8>>,
     unused: Vec<Vec<u8>>,
     /// Buffer for packets that cannot be sent yet. The stack writes them here, because no room
@@ -213,11 +216,16 @@ const RECENT_HOPS: usize = 1024;
 /// consecutive addresses of a pool. Their low 32 bits differ.
 #[inline]
 fn place(address: IpAddr) -> usize {
-    let low = match address {
+    place4(match address {
         IpAddr::V4(address) => u32::from(address),
         IpAddr::V6(address) => u128::from(address) as u32,
-    };
-    (low.wrapping_mul(0x9e37_79b9) >> 22) as usize
+    })
+}
+
+/// [`place`] of an IPv4 address.
+#[inline]
+fn place4(address: u32) -> usize {
+    (address.wrapping_mul(0x9e37_79b9) >> 22) as usize
 }
 
 /// Why a frame was refused.
@@ -270,6 +278,7 @@ impl Link {
             neighbors: NeighborCache::default(),
             hops: [fixed; 2],
             recent: Box::new([(IpAddr::V4(Ipv4Addr::UNSPECIFIED), MacAddr([0; 6])); RECENT_HOPS]),
+            recent4: Box::new([(0, 0); RECENT_HOPS]),
             answers: VecDeque::new(),
             unused: Vec::new(),
             // Room for the longest IP packet, 65,535 octets (RFC 791).
@@ -547,6 +556,20 @@ impl Link {
         if owner == worker { FrameOwner::Here } else { FrameOwner::Other(owner) }
     }
 
+    /// The destination and the payload of a UDP datagram to an address of the link.
+    pub fn datagram<'f>(&self, frame: &'f [u8]) -> Option<(End, &'f [u8])> {
+        let inside = self.unwrap(frame).ok().filter(|inside| !inside.outer)?;
+        let packet = inside.payload;
+        let (protocol, header) = match inside.kind {
+            IPV4 if packet.len() >= 20 => (packet[9], usize::from(packet[0] & 15) * 4),
+            IPV6 if packet.len() >= 40 => upper(packet)?,
+            _ => return None,
+        };
+        let (_, (to, port)) = ends(packet).filter(|_| protocol == UDP)?;
+        self.index_of(to)?;
+        Some(((to, port), packet.get(header + 8..)?))
+    }
+
     #[inline(never)]
     fn owner_of_any(&self, frame: &[u8], workers: u32) -> Result<u32, FrameOwner> {
         let Ok(inside) = self.unwrap(frame) else { return Err(FrameOwner::Here) };
@@ -746,11 +769,21 @@ impl Link {
         }
     }
 
+    /// Notes the next hop of packets to an address.
+    fn remember(&mut self, address: IpAddr, mac: MacAddr) {
+        let place = place(address);
+        self.recent[place] = (address, mac);
+        self.recent4[place] = match address {
+            IpAddr::V4(address) => (address.into(), number(mac)),
+            IpAddr::V6(_) => (0, 0),
+        };
+    }
+
     fn look_up(&mut self, now: Nanos, remote: IpAddr) -> Answer {
         let Some(hop) = self.hop(remote) else { return Answer::Silent };
         let answer = self.neighbors.find(now, hop);
         if let Answer::Mac(mac) = answer {
-            self.recent[place(remote)] = (remote, mac);
+            self.remember(remote, mac);
         }
         answer
     }
@@ -787,7 +820,7 @@ impl Link {
             return;
         }
         if self.ends.is_none() && self.network.next_hop == NextHop::OnLink {
-            self.recent[place] = (address, mac);
+            self.remember(address, mac);
         }
         if self.neighbors.learn(address, mac) {
             self.statistics.resolved += 1;
@@ -1023,13 +1056,36 @@ impl Link {
             let frame = out.frame(ETHERNET + len, shifted(cut, ETHERNET))?;
             let (head, packet) =
                 frame.split_first_chunk_mut::<ETHERNET>().expect("as long as was asked for");
-            // Two stores of eight octets, which overlap, instead of copies of six, six and two.
-            head[..8].copy_from_slice(&(to << 16 | mac >> 32).to_be_bytes());
-            head[6..].copy_from_slice(&(mac << 16 | u64::from(kind)).to_be_bytes());
+            *head = ethernet(to, mac, kind);
             self.statistics.frames_sent += 1;
             return Some(packet);
         }
         self.room_any(now, out, flow, len, cut)
+    }
+
+    /// As [`Link::room`], for one segment over IPv4. Addresses and ports: local, remote.
+    #[inline(always)]
+    pub fn room4<'o>(
+        &'o mut self,
+        now: Nanos,
+        out: &'o mut impl FrameOutput,
+        addresses: [u32; 2],
+        ports: [u16; 2],
+        len: usize,
+    ) -> Option<&'o mut [u8]> {
+        let [_, remote] = addresses;
+        if let Some(mac) = self.plain
+            && let Some(to) = self.known4(remote)
+            && ETHERNET + len <= out.longest()
+        {
+            let frame = out.frame(ETHERNET + len, Cut::WHOLE)?;
+            let (head, packet) =
+                frame.split_first_chunk_mut::<ETHERNET>().expect("as long as was asked for");
+            *head = ethernet(to, mac, IPV4);
+            self.statistics.frames_sent += 1;
+            return Some(packet);
+        }
+        self.room_any(now, out, &tuple4(addresses, ports), len, Cut::WHOLE)
     }
 
     /// The next hop's MAC address as a number, if it is in the cache.
@@ -1042,6 +1098,16 @@ impl Link {
             (address, mac) if *address == remote => Some(number(*mac)),
             _ => None,
         }
+    }
+
+    /// [`Link::known`] for IPv4.
+    #[inline(always)]
+    fn known4(&self, remote: u32) -> Option<u64> {
+        if let Some(mac) = self.hops[0] {
+            return Some(number(mac));
+        }
+        let (address, mac) = self.recent4[place4(remote)];
+        (address == remote && mac != 0).then_some(mac)
     }
 
     #[inline(never)]
@@ -1347,6 +1413,17 @@ pub(crate) fn overhead(network: &Network) -> u32 {
     network.all_wraps().map(of).max().unwrap_or(0) as u32
 }
 
+/// A header of Ethernet, with its addresses as numbers.
+#[inline(always)]
+fn ethernet(to: u64, from: u64, kind: u16) -> [u8; ETHERNET] {
+    let [a, b, c, d, e, f, g, h] = (to << 16 | from >> 32).to_be_bytes();
+    let [i, j, k, l, m, n] = {
+        let [i, j, k, l, m, n, ..] = (from << 32 | u64::from(kind) << 16).to_be_bytes();
+        [i, j, k, l, m, n]
+    };
+    [a, b, c, d, e, f, g, h, i, j, k, l, m, n]
+}
+
 /// Headers in front of packets, by EtherType.
 #[derive(Debug)]
 struct Prefixes {
@@ -1578,7 +1655,7 @@ fn ends_of_usual(frame: &[u8]) -> Option<(IpAddr, u32, u32)> {
     })
 }
 
-type End = (IpAddr, u16);
+pub(crate) type End = (IpAddr, u16);
 
 /// Both ends of a TCP segment or UDP datagram.
 fn ends(packet: &[u8]) -> Option<(End, End)> {

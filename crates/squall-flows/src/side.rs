@@ -9,7 +9,7 @@ use std::{
 };
 
 use squall_apps::{
-    Apps, Call, Listener, Peers, Program, ProgramError, ProgramId, State, Transport,
+    Apps, Call, Listener, Peers, Program, ProgramError, ProgramId, State, Transport, quic_worker,
 };
 use squall_bpf::owner;
 use squall_host::{Answer, HostTable};
@@ -25,6 +25,7 @@ use crate::{
     LoadError, Network, NotBegun, Script, Statistics, Template, TemplateStatistics, Tuples,
     app_recorder::{AppRecorder, Begun, Recorder},
     arrivals::{Arrivals, Due, IsOwn},
+    joined,
     link::{ETHERNET, FrameOwner, HostEnd, Ignored, Link},
     pool::{Pool as PoolOf, divided},
     script::ends_at_client,
@@ -184,6 +185,8 @@ pub struct Side {
     clients: Option<Clients>,
     /// Clients that must not begin flows.
     disabled: Option<Arc<Ignored>>,
+    /// Addresses and ports of servers of HTTP/3.
+    quic: Vec<(RangeInclusive<IpAddr>, u16)>,
     /// Per template: its clients and servers.
     classes: Vec<[Option<(ClassId, ProgramId)>; 2]>,
     settings: SideSettings,
@@ -205,6 +208,8 @@ pub struct Side {
     /// The latest `now`, and its lag against real time.
     now: Nanos,
     lag: Nanos,
+    /// A datagram of several that were joined.
+    joined: Vec<u8>,
 }
 
 /// An open flow.
@@ -339,6 +344,8 @@ struct ClientTemplate {
     /// Number of flows begun by other flows, and number of ports tried for them.
     called: u64,
     ports_tried: u64,
+    /// Number of ports that were tried for flows that move.
+    ports_moved: u64,
     not_begun: NotBegun,
 }
 
@@ -435,6 +442,7 @@ impl Side {
             link,
             clients: None,
             disabled: None,
+            quic: Vec::new(),
             classes: Vec::new(),
             settings,
             drain: load.drain,
@@ -449,6 +457,7 @@ impl Side {
             arrivals_until: None,
             now: Nanos::ZERO,
             lag: Nanos::ZERO,
+            joined: Vec::new(),
         };
         if settings.role != Role::Servers {
             let seat = settings.seat();
@@ -573,6 +582,7 @@ impl Side {
                 only_called: template.arrival == Arrival::Called,
                 called: 0,
                 ports_tried: 0,
+                ports_moved: 0,
                 not_begun: NotBegun::default(),
             });
             // Stored for UDP only, where a server may send after its client has ended
@@ -631,6 +641,9 @@ impl Side {
                 wrong("HTTP/3 needs a time of the clock (SideSettings::origin)".into())
             })?;
             app.over_http3(program, &http, tls, origin);
+            let worker = u8::try_from(self.settings.worker.0);
+            let worker = worker.map_err(|_| wrong("HTTP/3 has at most 256 workers".into()))?;
+            app.apps.set_worker(worker);
         }
         Ok((class, program))
     }
@@ -659,6 +672,10 @@ impl Side {
         };
         let peers = Peers { addresses: clients, rank, of };
         let peers = sharing.shared[number].then_some(peers);
+        if template.http3.is_some() {
+            let all = addresses(&load.servers[template.servers]).into_iter();
+            self.quic.extend(all.map(|range| (range, template.port)));
+        }
         for addresses in addresses(&load.servers[template.servers]) {
             self.stack.app_mut().apps.listen(Listener {
                 program,
@@ -746,7 +763,7 @@ impl Side {
     /// their cache misses overlap. Fills `near` in the order of the frames, as far as it has room.
     #[inline]
     pub fn prefetch<'f>(&self, frames: impl Iterator<Item = &'f [u8]>, near: &mut [FlowHint]) {
-        match self.link.is_plain() {
+        match self.link.is_plain() && !self.stack.fits_cache() {
             true => self
                 .stack
                 .prefetch(frames.map(|frame| frame.get(ETHERNET..).unwrap_or_default()), near),
@@ -795,7 +812,17 @@ impl Side {
         // and the sum of the pseudo-header is correct, because a damaged frame may look the same.
         if !came.cut.is_whole() || came.partial && has_partial_checksum(packet) {
             self.link.statistics.checksum_unverified += u64::from(came.partial);
-            self.stack.receive_verified(now, packet);
+            match came.cut.is_udp() {
+                true => {
+                    // All have arrived at once.
+                    let at = self.stack.arrival();
+                    joined::split(packet, came.cut.size, &mut self.joined, |packet| {
+                        self.stack.arrived(at);
+                        self.stack.receive_verified(now, packet);
+                    });
+                }
+                false => self.stack.receive_verified(now, packet),
+            }
         } else {
             self.stack.receive_prefetched(now, packet, near);
         }
@@ -822,7 +849,21 @@ impl Side {
     /// The worker that has the flow of a received frame.
     #[inline]
     pub fn owner(&self, frame: &[u8]) -> FrameOwner {
-        self.link.owner(frame, self.settings.worker)
+        let quic = self.settings.worker.1 > 1 && !self.quic.is_empty();
+        let owner = if quic { self.quic_owner(frame) } else { None };
+        owner.unwrap_or_else(|| self.link.owner(frame, self.settings.worker))
+    }
+
+    /// The worker of a datagram to a server of HTTP/3, by its connection ID, because its client may
+    /// have moved to an address of another worker.
+    fn quic_owner(&self, frame: &[u8]) -> Option<FrameOwner> {
+        let (worker, workers) = self.settings.worker;
+        let ((to, port), datagram) = self.link.datagram(frame)?;
+        let serves = || self.quic.iter().any(|(all, at)| *at == port && all.contains(&to));
+        let owner = quic_worker(datagram).filter(|_| serves())?;
+        let owner = u32::from(owner);
+        let owner_of = if owner == worker { FrameOwner::Here } else { FrameOwner::Other(owner) };
+        (owner < workers).then_some(owner_of)
     }
 
     /// Learns from a neighbor's reply that another worker received, because each worker has its own
@@ -857,6 +898,9 @@ impl Side {
         }
         if !self.stack.app().apps.calls().is_idle() {
             self.answer_calls(now);
+        }
+        if self.stack.app().apps.has_moves() {
+            self.move_flows(now);
         }
         let real = now + self.lag;
         if self.steady.is_due(real) {
@@ -1293,6 +1337,35 @@ impl Side {
         }
     }
 
+    /// Gives flows another port whose connections move (RFC 9000 section 9). Deferred as calls are:
+    /// only the side knows which ports are free.
+    #[cold]
+    fn move_flows(&mut self, now: Nanos) {
+        while let Some(flow) = self.stack.app_mut().apps.take_move() {
+            let moved = self.move_flow(now, flow);
+            self.stack.with(now, flow, |app, socket| app.apps.rebound(socket, moved));
+        }
+    }
+
+    /// Returns whether there was a port.
+    fn move_flow(&mut self, now: Nanos, flow: FlowId) -> bool {
+        let of = |app: &mut AppRecorder, socket: &mut Socket<'_, State>| {
+            (app.apps.program(socket.state()), socket.tuple())
+        };
+        let Some((program, tuple)) = self.stack.with(now, flow, of) else { return false };
+        let Some(clients) = &mut self.clients else { return false };
+        let all = &clients.templates[..clients.first_scripted];
+        let Some(number) = all.iter().position(|of| of.program == program) else { return false };
+        for _ in 0..MAX_TRIES {
+            let Some(port) = clients.another_port(number, &tuple) else { break };
+            let moved = Tuple { local_port: port, ..tuple };
+            if self.stack.rebind(flow, &moved).is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Drops all calls, because all flows are being aborted.
     fn drop_calls(&mut self) {
         if let Some(clients) = &mut self.clients {
@@ -1411,6 +1484,7 @@ impl Side {
         if leaves
             || self.stack.app().has_ended()
             || !self.stack.app().apps.calls().is_idle()
+            || self.stack.app().apps.has_moves()
             || self.stack.has_output()
             || self.link.has_answers()
         {
@@ -1568,6 +1642,11 @@ impl Side {
     /// Number of open flows.
     pub fn active(&self) -> usize {
         self.stack.active()
+    }
+
+    /// Number of lanes: programs that share connections (HTTP/2 and HTTP/3).
+    pub fn lanes(&self) -> usize {
+        self.stack.app().apps.lanes()
     }
 
     /// The open TCP flows among `most` records from number `from`, without those in TIME-WAIT.
@@ -2096,6 +2175,24 @@ impl Clients {
         Err(NotBegun::PORTS)
     }
 
+    /// The next port for a flow of a template that moves, from the last port of the pool down, with
+    /// which it stays this worker's. `None`: the worker has none of them.
+    fn another_port(&mut self, number: usize, flow: &Tuple) -> Option<u16> {
+        let of = &mut self.templates[number];
+        let ports = of.tuples.ports();
+        let tries = (MAX_SEARCH * self.seat.among().1).min(ports);
+        for _ in 0..tries {
+            of.ports_moved += 1;
+            let local_port = of.tuples.port(ports - of.ports_moved % ports);
+            let tuple = Tuple { local_port, ..*flow };
+            let own = self.seat.is_only() || self.seat.has(&tuple);
+            if own && local_port != flow.local_port {
+                return Some(local_port);
+            }
+        }
+        None
+    }
+
     fn stop_arrivals(&mut self, now: Nanos) {
         self.arrivals.stop(now, is_own(&self.templates, &self.servers, self.seat));
     }
@@ -2309,6 +2406,17 @@ impl<O: FrameOutput> Output for Framer<'_, O> {
     #[inline(always)]
     fn packet(&mut self, _class: ClassId, flow: &Tuple, len: usize, cut: Cut) -> Option<&mut [u8]> {
         self.link.room(self.now, self.out, flow, len, cut)
+    }
+
+    #[inline(always)]
+    fn segment4(
+        &mut self,
+        _class: ClassId,
+        addresses: [u32; 2],
+        ports: [u16; 2],
+        len: usize,
+    ) -> Option<&mut [u8]> {
+        self.link.room4(self.now, self.out, addresses, ports, len)
     }
 }
 

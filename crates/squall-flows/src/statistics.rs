@@ -125,6 +125,8 @@ pub struct FlowStatistics {
     pub setup: Histogram,
     /// Time from a request to the first octet of its response, in nanoseconds.
     pub first_byte: Histogram,
+    /// Time from the start of a flow to the first octet of its first response, in nanoseconds.
+    pub first_byte_from_start: Histogram,
     /// Time from a request to the last octet of its response, in nanoseconds.
     pub transaction: Histogram,
     /// Time from the start of a completed flow to its end, in nanoseconds.
@@ -178,6 +180,13 @@ pub struct TlsStatistics {
     /// Completed handshakes, and those among them that resumed an earlier session.
     pub handshakes: u64,
     pub resumed: u64,
+    /// Sessions whose client sent early data (clients only), and those whose server accepted or
+    /// refused them, with their octets.
+    pub early_offered: u64,
+    pub early_accepted: u64,
+    pub early_octets_accepted: u64,
+    pub early_refused: u64,
+    pub early_octets_refused: u64,
     /// Sessions that failed, in the handshake or later, by reason.
     pub failed: BTreeMap<String, u64>,
     /// Sessions whose peer closed TCP without a close_notify.
@@ -408,6 +417,7 @@ impl FlowStatistics {
         self.peak += other.peak;
         self.setup.merge(&other.setup);
         self.first_byte.merge(&other.first_byte);
+        self.first_byte_from_start.merge(&other.first_byte_from_start);
         self.transaction.merge(&other.transaction);
         self.duration.merge(&other.duration);
         self.corrected.merge(&other.corrected);
@@ -474,6 +484,7 @@ impl FlowStatistics {
         Self {
             setup: none(),
             first_byte: none(),
+            first_byte_from_start: none(),
             transaction: none(),
             duration: none(),
             corrected: none(),
@@ -501,6 +512,11 @@ impl TlsStatistics {
     fn merge(&mut self, other: &Self) {
         self.handshakes += other.handshakes;
         self.resumed += other.resumed;
+        self.early_offered += other.early_offered;
+        self.early_accepted += other.early_accepted;
+        self.early_octets_accepted += other.early_octets_accepted;
+        self.early_refused += other.early_refused;
+        self.early_octets_refused += other.early_octets_refused;
         for (why, n) in &other.failed {
             *self.failed.entry(why.clone()).or_default() += n;
         }

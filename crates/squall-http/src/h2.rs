@@ -20,6 +20,7 @@ pub(crate) mod validate;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use connection::Coding;
 pub use connection::{Blocked, Connection, Role, Scratch};
 pub use events::{Cause, Code, Counters, Error, Events, FieldIter, Fields, Head, HeadKind, Why};
 pub use settings::{

@@ -9,6 +9,42 @@
 //! Knows no TCP, no TLS, no QUIC, no programs and no time, and has no threads and no dependencies.
 #![forbid(unsafe_code)]
 
+use std::fmt;
+
+/// The methods by which a connection ends its streams, in one direction or in both; for the type's
+/// `impl` block.
+macro_rules! ends_of_streams {
+    () => {
+        fn end_local(&mut self, at: usize) {
+            self.streams[at].local_ended = true;
+            self.remove_ended(at);
+        }
+
+        fn end_remote(&mut self, at: usize) {
+            self.streams[at].remote_ended = true;
+            self.remove_ended(at);
+        }
+
+        fn remove_ended(&mut self, at: usize) {
+            let stream = &self.streams[at];
+            if stream.local_ended && stream.remote_ended {
+                self.streams.remove(at);
+                // Streams that end well give back what others took.
+                self.resets = self.resets.saturating_sub(1);
+                self.empty = self.empty.saturating_sub(1);
+            }
+        }
+    };
+}
+
+/// Shows an error code, whose name may be unknown.
+fn show_code(f: &mut fmt::Formatter<'_>, name: Option<&str>, number: u64) -> fmt::Result {
+    match name {
+        Some(name) => f.write_str(name),
+        None => write!(f, "error code {number:#x}"),
+    }
+}
+
 pub mod h2;
 pub mod h3;
 pub mod hpack;

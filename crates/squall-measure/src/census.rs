@@ -1,4 +1,5 @@
-//! The contents of a capture: lengths, times, protocols, flows ([`Census`]).
+//! The contents of a capture: lengths, times, protocols, flows ([`Census`]). Its two halves
+//! ([`Census::split`]) can work on two threads, one after the other on the same packets.
 //!
 //! Designed for the speed of memory: a packet takes a few table increments, and figures that follow
 //! from the tables are computed only at the end. Memory use: 0.5 MB for the tables, plus the flow
@@ -92,6 +93,13 @@ pub struct Checked {
 /// The statistics of a capture up to now.
 #[derive(Clone, Debug)]
 pub struct Census {
+    headers: HeaderCensus,
+    flows: FlowCensus,
+}
+
+/// The half of a [`Census`] that parses packets.
+#[derive(Clone, Debug)]
+pub struct HeaderCensus {
     settings: Settings,
     lengths: Vec<u64>,
     /// Packets by length, for lengths that are not in the table.
@@ -101,9 +109,7 @@ pub struct Census {
     packets: u64,
     cut: Share,
     cut_octets: u64,
-    times: Times,
-    flows: FlowTable<FlowStats>,
-    /// Packets that are in no flow of the table, by IP version and protocol: [`Self::kind`].
+    /// Packets that belong to no flow, by IP version and protocol: [`kind`].
     unassigned: Vec<Share>,
     /// Packets without IP, by EtherType.
     others: BTreeMap<u16, Share>,
@@ -120,12 +126,34 @@ pub struct Census {
     duplicates: u64,
 }
 
+/// The half of a [`Census`] that counts flows and times. It needs no packets, but what the other
+/// half has parsed.
+#[derive(Clone, Debug)]
+pub struct FlowCensus {
+    octets: u64,
+    packets: u64,
+    times: Times,
+    flows: FlowTable<FlowStats>,
+    /// Packets whose flow has no room in the table, by IP version and protocol: [`kind`].
+    overflow: Vec<Share>,
+}
+
+/// A packet as [`HeaderCensus`] passes it to [`FlowCensus`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Digest {
+    /// Its flow; IP version 0 if it belongs to none.
+    key: FlowKey,
+    time_ns: u64,
+    wire_len: u32,
+    timed: bool,
+}
+
 /// Names of the rows of [`Census::checksums`].
 pub const CHECKSUMS: [&str; 5] = ["ipv4", "tcp", "udp", "icmp", "icmpv6"];
 
 impl Census {
     pub fn new(settings: Settings) -> Self {
-        Self {
+        let headers = HeaderCensus {
             settings,
             lengths: vec![0; SHORT],
             long: BTreeMap::new(),
@@ -133,9 +161,7 @@ impl Census {
             packets: 0,
             cut: Share::default(),
             cut_octets: 0,
-            times: Times::default(),
-            flows: FlowTable::new(settings.flows, settings.idle_ns),
-            unassigned: vec![Share::default(); 512],
+            unassigned: vec![Share::default(); KINDS],
             others: BTreeMap::new(),
             tagged: Share::default(),
             labeled: Share::default(),
@@ -146,82 +172,92 @@ impl Census {
             checksums: Default::default(),
             recent: vec![0; settings.duplicates],
             duplicates: 0,
-        }
+        };
+        let flows = FlowCensus {
+            octets: 0,
+            packets: 0,
+            times: Times::default(),
+            flows: FlowTable::new(settings.flows, settings.idle_ns),
+            overflow: vec![Share::default(); KINDS],
+        };
+        Self { headers, flows }
     }
 
     /// Counts packets in capture order. Fastest in batches of [`BATCH`].
     pub fn add(&mut self, packets: &[Sample<'_>]) {
+        let mut digests = [Digest::default(); BATCH];
         for batch in packets.chunks(BATCH) {
-            self.add_batch(batch);
+            let digests = &mut digests[..batch.len()];
+            self.headers.digest(batch, digests);
+            self.flows.add(digests);
         }
     }
 
+    /// The two halves: [`HeaderCensus::add`] makes a digest of each packet for
+    /// [`FlowCensus::add`], in the same order.
+    pub fn split(self) -> (HeaderCensus, FlowCensus) {
+        (self.headers, self.flows)
+    }
+
+    /// Joins the halves, which have seen the same packets.
+    pub fn join(headers: HeaderCensus, flows: FlowCensus) -> Self {
+        Self { headers, flows }
+    }
+}
+
+impl HeaderCensus {
+    /// Counts packets in capture order, and appends a digest of each to `into`.
+    pub fn add(&mut self, packets: &[Sample<'_>], into: &mut Vec<Digest>) {
+        let begin = into.len();
+        into.resize(begin + packets.len(), Digest::default());
+        self.digest(packets, &mut into[begin..]);
+    }
+
+    /// Packets counted so far.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Counts packets, and writes a digest of each into `digests`, which has as many.
     #[inline]
-    fn add_batch(&mut self, packets: &[Sample<'_>]) {
-        let mut keys = [(FlowKey::default(), 0); BATCH];
-        let mut in_flow = 0u32;
-        for (i, packet) in packets.iter().enumerate() {
-            match self.lengths.get_mut(packet.wire_len as usize) {
+    fn digest(&mut self, packets: &[Sample<'_>], digests: &mut [Digest]) {
+        for (packet, digest) in packets.iter().zip(digests) {
+            let &Sample { octets, wire_len, time_ns, timed, link } = packet;
+            match self.lengths.get_mut(wire_len as usize) {
                 Some(count) => *count += 1,
-                None => *self.long.entry(packet.wire_len).or_default() += 1,
+                None => *self.long.entry(wire_len).or_default() += 1,
             }
-            if packet.octets.len() < packet.wire_len as usize {
-                self.cut.add(packet.wire_len);
-                self.cut_octets += u64::from(packet.wire_len) - packet.octets.len() as u64;
+            self.octets += u64::from(wire_len);
+            if octets.len() < wire_len as usize {
+                self.cut.add(wire_len);
+                self.cut_octets += u64::from(wire_len) - octets.len() as u64;
             }
-            if packet.link == Link::Ethernet
-                && !self.settings.checksums
-                && let Some(key) = Headers::plain(packet.octets)
-            {
-                let hash = self.flows.hash(&key);
-                std::hint::black_box(self.flows.touch(hash));
-                keys[i] = (key, hash);
-                in_flow |= 1 << i;
-                continue;
-            }
-            let headers = Headers::parse(packet.octets, packet.link);
-            let plain = headers.key.version != 0
-                && headers.fault.is_none()
-                && headers.fragment == Fragment::Whole
-                && headers.tags == 0
-                && headers.mpls_labels == 0;
-            if plain || self.is_in_flow(&headers, packet) {
-                let hash = self.flows.hash(&headers.key);
-                std::hint::black_box(self.flows.touch(hash));
-                keys[i] = (headers.key, hash);
-                in_flow |= 1 << i;
-            }
-            if self.settings.checksums {
-                self.verify(&headers, packet);
-            }
+            let key = match link {
+                Link::Ethernet if !self.settings.checksums => Headers::plain(octets),
+                _ => None,
+            };
+            let key = key.unwrap_or_else(|| self.look_closer(packet));
+            *digest = Digest { key, time_ns, wire_len, timed };
         }
-        for (i, packet) in packets.iter().enumerate() {
-            if in_flow & 1 << i == 0 {
-                continue;
-            }
-            let (key, hash) = &keys[i];
-            match self.flows.seen_hashed(key, *hash, packet.time_ns) {
-                Some((flow, seen)) => {
-                    flow.share.add(packet.wire_len);
-                    if seen == Seen::New {
-                        flow.first_ns = packet.time_ns;
-                    }
-                }
-                None => self.unassigned[Self::kind(key)].add(packet.wire_len),
-            }
-        }
-        let flows = self.flows.counts().flows;
-        self.times.add(packets, (self.packets, self.octets), flows);
         self.packets += packets.len() as u64;
-        self.octets += packets.iter().map(|p| u64::from(p.wire_len)).sum::<u64>();
         if self.settings.duplicates > 0 {
             self.compare(packets);
         }
     }
 
-    /// The index of an IP packet in `unassigned`.
-    fn kind(key: &FlowKey) -> usize {
-        usize::from(key.protocol) + if key.version == 6 { 256 } else { 0 }
+    /// The flow of a packet that may have any headers; a key of IP version 0 if it belongs to none.
+    fn look_closer(&mut self, packet: &Sample<'_>) -> FlowKey {
+        let headers = Headers::parse(packet.octets, packet.link);
+        let plain = headers.key.version != 0
+            && headers.fault.is_none()
+            && headers.fragment == Fragment::Whole
+            && headers.tags == 0
+            && headers.mpls_labels == 0;
+        let in_flow = plain || self.is_in_flow(&headers, packet);
+        if self.settings.checksums {
+            self.verify(&headers, packet);
+        }
+        if in_flow { headers.key } else { FlowKey::default() }
     }
 
     /// Counts a packet that is not plain. Returns whether it still belongs to a flow.
@@ -252,7 +288,7 @@ impl Census {
         } else if headers.fault.is_none() {
             return true;
         }
-        self.unassigned[Self::kind(&headers.key)].add(len);
+        self.unassigned[kind(&headers.key)].add(len);
         false
     }
 
@@ -330,9 +366,7 @@ impl Census {
         }
     }
 
-    /// Adds the statistics of another capture. The peak is the higher one of the two, because the
-    /// times of the captures may overlap.
-    pub fn merge(&mut self, other: &Self) {
+    fn merge(&mut self, other: &Self) {
         for (sum, n) in self.lengths.iter_mut().zip(&other.lengths) {
             *sum += n;
         }
@@ -341,31 +375,6 @@ impl Census {
         }
         self.octets += other.octets;
         self.packets += other.packets;
-        self.times.merge(&other.times);
-        let mut without_room = 0;
-        for flow in &other.flows {
-            match self.flows.seen(&flow.key, flow.last_ns) {
-                Some((sum, seen)) => {
-                    sum.share += flow.value.share;
-                    if seen == Seen::New || flow.value.first_ns < sum.first_ns {
-                        sum.first_ns = flow.value.first_ns;
-                    }
-                }
-                None => {
-                    without_room += flow.value.share.packets - 1;
-                    self.unassigned[Self::kind(&flow.key)] += flow.value.share;
-                }
-            }
-        }
-        // A flow that continues in the next file counts once. Restarts within the files add up.
-        let counts = other.flows.counts();
-        let again = counts.flows - other.flows.len() as u64;
-        let overflow_packets = counts.overflow_packets + without_room;
-        self.flows.merge_counts(FlowCounts {
-            flows: again,
-            expired: counts.expired,
-            overflow_packets,
-        });
         for (sum, share) in self.unassigned.iter_mut().zip(&other.unassigned) {
             *sum += *share;
         }
@@ -386,56 +395,146 @@ impl Census {
         }
         self.duplicates += other.duplicates;
     }
+}
+
+impl FlowCensus {
+    /// Counts packets in capture order. Fastest in multiples of [`BATCH`].
+    pub fn add(&mut self, packets: &[Digest]) {
+        for batch in packets.chunks(BATCH) {
+            self.add_batch(batch);
+        }
+    }
+
+    #[inline]
+    fn add_batch(&mut self, packets: &[Digest]) {
+        let mut hashes = [0; BATCH];
+        for (packet, hash) in packets.iter().zip(&mut hashes) {
+            *hash = self.flows.hash(&packet.key);
+        }
+        self.flows.prefetch(&hashes[..packets.len()]);
+        for (Digest { key, time_ns, wire_len, .. }, hash) in packets.iter().zip(hashes) {
+            if key.version == 0 {
+                continue;
+            }
+            match self.flows.seen_hashed(key, hash, *time_ns) {
+                Some((flow, seen)) => {
+                    flow.share.add(*wire_len);
+                    if seen == Seen::New {
+                        flow.first_ns = *time_ns;
+                    }
+                }
+                None => self.overflow[kind(key)].add(*wire_len),
+            }
+        }
+        let flows = self.flows.counts().flows;
+        self.times.add(packets, (self.packets, self.octets), flows);
+        self.packets += packets.len() as u64;
+        self.octets += packets.iter().map(|p| u64::from(p.wire_len)).sum::<u64>();
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.octets += other.octets;
+        self.packets += other.packets;
+        self.times.merge(&other.times);
+        let mut without_room = 0;
+        for flow in &other.flows {
+            match self.flows.seen(&flow.key, flow.last_ns) {
+                Some((sum, seen)) => {
+                    sum.share += flow.value.share;
+                    if seen == Seen::New || flow.value.first_ns < sum.first_ns {
+                        sum.first_ns = flow.value.first_ns;
+                    }
+                }
+                None => {
+                    without_room += flow.value.share.packets - 1;
+                    self.overflow[kind(&flow.key)] += flow.value.share;
+                }
+            }
+        }
+        // A flow that continues in the next file counts once. Restarts within the files add up.
+        let counts = other.flows.counts();
+        let again = counts.flows - other.flows.len() as u64;
+        let overflow_packets = counts.overflow_packets + without_room;
+        self.flows.merge_counts(FlowCounts {
+            flows: again,
+            expired: counts.expired,
+            overflow_packets,
+        });
+        for (sum, share) in self.overflow.iter_mut().zip(&other.overflow) {
+            *sum += *share;
+        }
+    }
+}
+
+/// Number of values of [`kind`].
+const KINDS: usize = 512;
+
+/// Number of an IP packet's IP version and protocol.
+fn kind(key: &FlowKey) -> usize {
+    usize::from(key.protocol) + if key.version == 6 { 256 } else { 0 }
+}
+
+impl Census {
+    /// Adds the statistics of another capture. The peak is the higher one of the two, because the
+    /// times of the captures may overlap.
+    pub fn merge(&mut self, other: &Self) {
+        self.headers.merge(&other.headers);
+        self.flows.merge(&other.flows);
+    }
 
     // --- results ---
 
     pub fn packets(&self) -> u64 {
-        self.packets
+        self.headers.packets
     }
 
     /// Octets on the wire.
     pub fn octets(&self) -> u64 {
-        self.octets
+        self.headers.octets
     }
 
     /// (length on the wire, packets), in ascending order, without empty entries.
     pub fn lengths(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         let short = self
+            .headers
             .lengths
             .iter()
             .enumerate()
             .filter(|(_, n)| **n > 0)
             .map(|(len, n)| (len as u32, *n));
-        short.chain(self.long.iter().map(|(len, n)| (*len, *n)))
+        short.chain(self.headers.long.iter().map(|(len, n)| (*len, *n)))
     }
 
     /// Truncated packets, and their octets on the wire.
     pub fn cut(&self) -> Share {
-        self.cut
+        self.headers.cut
     }
 
     /// Octets of the truncated packets that were not captured.
     pub fn cut_octets(&self) -> u64 {
-        self.cut_octets
+        self.headers.cut_octets
     }
 
     pub fn times(&self) -> &Times {
-        &self.times
+        &self.flows.times
     }
 
     pub fn flows(&self) -> &FlowTable<FlowStats> {
-        &self.flows
+        &self.flows.flows
     }
 
     pub fn flow_counts(&self) -> FlowCounts {
-        self.flows.counts()
+        self.flows.flows.counts()
     }
 
     /// Packets by IP version and protocol.
     pub fn protocols(&self) -> BTreeMap<(u8, u8), Share> {
-        let mut all = self.unassigned.clone();
-        for flow in &self.flows {
-            all[Self::kind(&flow.key)] += flow.value.share;
+        let mut all = self.headers.unassigned.clone();
+        for (sum, share) in all.iter_mut().zip(&self.flows.overflow) {
+            *sum += *share;
+        }
+        for flow in &self.flows.flows {
+            all[kind(&flow.key)] += flow.value.share;
         }
         let filled = all.into_iter().enumerate().filter(|(_, share)| share.packets > 0);
         filled.map(|(kind, share)| ((if kind < 256 { 4 } else { 6 }, kind as u8), share)).collect()
@@ -443,51 +542,51 @@ impl Census {
 
     /// Packets without IP, by EtherType; 0 if the link has none, or the packet ends before it.
     pub fn others(&self) -> &BTreeMap<u16, Share> {
-        &self.others
+        &self.headers.others
     }
 
     /// Packets with a VLAN tag.
     pub fn tagged(&self) -> Share {
-        self.tagged
+        self.headers.tagged
     }
 
     /// Packets with MPLS labels.
     pub fn labeled(&self) -> Share {
-        self.labeled
+        self.headers.labeled
     }
 
     /// Fragments, including the first of each datagram.
     pub fn fragments(&self) -> Share {
-        self.fragments
+        self.headers.fragments
     }
 
     /// Fragments without ports, which belong to no flow.
     pub fn later_fragments(&self) -> Share {
-        self.later_fragments
+        self.headers.later_fragments
     }
 
     /// Packets whose headers contradict themselves.
     pub fn malformed(&self) -> u64 {
-        self.malformed
+        self.headers.malformed
     }
 
     /// Packets that end within a header.
     pub fn cut_headers(&self) -> u64 {
-        self.cut_headers
+        self.headers.cut_headers
     }
 
     /// Checksum results in the order of [`CHECKSUMS`].
     pub fn checksums(&self) -> [Checked; 5] {
-        self.checksums
+        self.headers.checksums
     }
 
     /// Packets that equal one of the previous packets in every octet.
     pub fn duplicates(&self) -> u64 {
-        self.duplicates
+        self.headers.duplicates
     }
 
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.headers.settings
     }
 }
 
@@ -526,7 +625,7 @@ impl Times {
     /// Counts a batch. `before`: packets and octets before the batch. `flows`: number of flows that
     /// have started by its end.
     #[inline]
-    fn add(&mut self, batch: &[Sample<'_>], before: (u64, u64), flows: u64) {
+    fn add(&mut self, batch: &[Digest], before: (u64, u64), flows: u64) {
         let mut gaps = [0; BATCH];
         let mut n = 0;
         let (packets, mut octets) = before;
@@ -863,6 +962,43 @@ mod tests {
         census.add(&frames.each_ref().map(|f| sample(f, 1)));
         assert_eq!((census.flows().len(), census.flow_counts().overflow_packets), (2, 1));
         assert_eq!(census.protocols()[&(4, 17)].packets, 3);
+    }
+
+    #[test]
+    fn halves_that_work_one_after_the_other_count_as_a_whole_does() {
+        // More flows than the cache holds, some of which come again, and some have no room.
+        let frames: Vec<Vec<u8>> = (0..20_000u32)
+            .map(|i| {
+                let mut frame = udp(1, 60);
+                let host = i.wrapping_mul(0x9e37_79b9) % 12_000;
+                frame[26..30].copy_from_slice(&host.to_be_bytes());
+                if i % 100 == 0 {
+                    frame[12..14].copy_from_slice(&[8, 6]);
+                }
+                frame
+            })
+            .collect();
+        let packets: Vec<_> = frames.iter().zip(1u64..).map(|(f, i)| sample(f, i * 999)).collect();
+        let settings = Settings { flows: 9_000, ..Settings::default() };
+        let mut whole = Census::new(settings);
+        packets.iter().for_each(|packet| whole.add(std::slice::from_ref(packet)));
+        let (mut headers, mut flows) = Census::new(settings).split();
+        let mut digests = Vec::new();
+        packets.chunks(777).for_each(|some| headers.add(some, &mut digests));
+        digests.chunks(1024).for_each(|some| flows.add(some));
+        let halves = Census::join(headers, flows);
+        assert_eq!((halves.packets(), halves.octets()), (whole.packets(), whole.octets()));
+        assert_eq!(halves.flow_counts(), whole.flow_counts());
+        assert!(whole.flow_counts().overflow_packets > 0 && whole.flows().len() == 9_000);
+        let rows = |census: &Census| {
+            let rows = census.flows().iter().map(|f| (f.key, f.last_ns, f.value.share.packets));
+            rows.collect::<Vec<_>>()
+        };
+        assert_eq!(rows(&halves), rows(&whole));
+        assert_eq!((halves.protocols(), halves.others()), (whole.protocols(), whole.others()));
+        assert_eq!(halves.times().span(), whole.times().span());
+        assert_eq!(halves.times().gaps(), whole.times().gaps());
+        assert_eq!(halves.times().peak_second(), whole.times().peak_second());
     }
 
     #[test]

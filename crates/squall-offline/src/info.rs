@@ -8,13 +8,20 @@ use std::{
     collections::{BTreeMap, HashMap},
     io::{self, Read},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, Sender, SyncSender},
+    },
+    thread::{self, JoinHandle},
     time::Instant,
 };
 
 use squall_measure::{
-    census::{CHECKSUMS, Census, Sample, Settings as CensusSettings, Share},
-    flow::{FlowKey, FlowTable, Link, ethertype, ethertype_name, protocol},
+    census::{
+        BATCH, CHECKSUMS, Census, Digest, FlowCensus, FlowStats, HeaderCensus, Sample,
+        Settings as CensusSettings, Share,
+    },
+    flow::{Flow, FlowKey, FlowTable, Link, ethertype, ethertype_name, protocol},
 };
 use squall_pcap::{CaptureError, CaptureReader, MAX_BATCH, Packet};
 use squall_port::Filter;
@@ -149,15 +156,18 @@ pub fn read(
     };
     let mut total: Option<Census> = None;
     for (number, path) in paths.iter().enumerate() {
+        let (headers, flows) = Census::new(census_settings(settings, paths.len())).split();
         let mut reading = Reading {
             number,
-            census: Census::new(census_settings(settings, paths.len())),
+            headers,
+            counting: Counting::start(flows)?,
             filters: &mut filters,
             go_on: &mut go_on,
             stopped: false,
         };
         let mut file = reading.file(path)?;
-        let Reading { census, stopped, .. } = reading;
+        let Reading { headers, counting, stopped, .. } = reading;
+        let census = Census::join(headers, counting.finish());
         file.stopped = stopped;
         file.traffic = traffic(&census, settings);
         if settings.hash && !stopped {
@@ -257,7 +267,8 @@ impl Filters {
 /// A file that is being read.
 struct Reading<'a, F> {
     number: usize,
-    census: Census,
+    headers: HeaderCensus,
+    counting: Counting,
     filters: &'a mut Filters,
     go_on: &'a mut F,
     stopped: bool,
@@ -303,7 +314,7 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
                     file: self.number,
                     octets: reader.offset(),
                     file_octets,
-                    packets: self.census.packets(),
+                    packets: self.headers.packets(),
                 };
                 if !(self.go_on)(&progress) {
                     self.stopped = true;
@@ -334,7 +345,7 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
                     samples.push(Sample { octets, wire_len, time_ns, timed, link: link.1 });
                 }
             }
-            self.census.add(&samples);
+            self.counting.add(&mut self.headers, &samples);
         };
         file.read_octets = reader.offset();
         by_interface.resize(reader.interfaces().len().max(by_interface.len()), 0);
@@ -353,6 +364,75 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
             })
             .collect();
         Ok(end)
+    }
+}
+
+/// Counts flows on a thread of its own: with many flows this takes as long as reading and parsing
+/// the packets.
+struct Counting {
+    block: Block,
+    full: SyncSender<Block>,
+    empty: Receiver<Block>,
+    thread: JoinHandle<FlowCensus>,
+}
+
+/// Parsed packets on their way to the other thread.
+#[derive(Default)]
+struct Block {
+    digests: Vec<Digest>,
+    /// Numbers of digests up to the ends of the batches that were read.
+    ends: Vec<usize>,
+}
+
+/// Number of digests in a block: about a tenth of a second-level cache.
+const BLOCK: usize = 2048;
+/// Number of blocks that may wait.
+const BLOCKS: usize = 8;
+
+impl Counting {
+    fn start(mut flows: FlowCensus) -> Result<Self, Error> {
+        let (full, filled) = mpsc::sync_channel::<Block>(BLOCKS);
+        let (emptied, empty): (Sender<Block>, _) = mpsc::channel();
+        let work = move || {
+            for mut block in filled {
+                let mut begin = 0;
+                for end in block.ends.drain(..) {
+                    flows.add(&block.digests[begin..end]);
+                    begin = end;
+                }
+                block.digests.clear();
+                // The other thread may have read everything and stopped taking blocks.
+                let _ = emptied.send(block);
+            }
+            flows
+        };
+        let thread = thread::Builder::new().name("squall-flows".into()).spawn(work);
+        let thread = thread.map_err(|error| Cannot::of_io("start a thread", &error))?;
+        Ok(Self { block: Block::default(), full, empty, thread })
+    }
+
+    /// Counts the packets of a batch in `headers`, and passes them on.
+    fn add(&mut self, headers: &mut HeaderCensus, packets: &[Sample<'_>]) {
+        headers.add(packets, &mut self.block.digests);
+        self.block.ends.push(self.block.digests.len());
+        if self.block.digests.len() >= BLOCK {
+            let next = self.empty.try_recv().unwrap_or_default();
+            self.pass_on(next);
+        }
+    }
+
+    fn pass_on(&mut self, next: Block) {
+        let block = std::mem::replace(&mut self.block, next);
+        // Fails only if the thread has panicked, which `finish` passes on.
+        let _ = self.full.send(block);
+    }
+
+    /// Waits until all packets are counted.
+    fn finish(mut self) -> FlowCensus {
+        self.pass_on(Block::default());
+        let Self { full, thread, .. } = self;
+        drop(full);
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
@@ -533,15 +613,17 @@ fn protocols(census: &Census) -> Vec<ProtocolShare> {
 /// The busiest TCP ports and the busiest UDP ports.
 fn ports(census: &Census, top: usize) -> (Vec<PortShare>, Vec<PortShare>) {
     let of = |number: u8| {
-        let mut ports: HashMap<u16, Share> = HashMap::new();
+        // By port number: a table costs nothing where a map would hash twice for each flow.
+        let mut ports = vec![Share::default(); 1 << 16];
         for flow in census.flows().iter().filter(|flow| flow.key.protocol == number) {
-            *ports.entry(flow.key.src_port).or_default() += flow.value.share;
+            ports[usize::from(flow.key.src_port)] += flow.value.share;
             if flow.key.dst_port != flow.key.src_port {
-                *ports.entry(flow.key.dst_port).or_default() += flow.value.share;
+                ports[usize::from(flow.key.dst_port)] += flow.value.share;
             }
         }
-        let mut rows: Vec<_> = ports
-            .into_iter()
+        let mut rows: Vec<_> = (0..=u16::MAX)
+            .zip(ports)
+            .filter(|(_, share)| share.packets > 0)
             .map(|(port, s)| PortShare { port, packets: s.packets, octets: s.octets })
             .collect();
         rows.sort_by_key(|row| (std::cmp::Reverse(row.packets), row.port));
@@ -556,17 +638,25 @@ const MAX_HOSTS: usize = 1 << 18;
 
 fn hosts(census: &Census, top: usize) -> Vec<HostShare> {
     let mut hosts = FlowTable::<[Share; 2]>::new(MAX_HOSTS, None);
-    for flow in census.flows() {
-        for (i, address) in [flow.key.src, flow.key.dst].into_iter().enumerate() {
-            let host = FlowKey { src: address, version: flow.key.version, ..FlowKey::default() };
-            if let Some(shares) = hosts.entry(&host, 0) {
-                shares[i] += flow.value.share;
+    for flows in census.flows().as_slice().chunks(BATCH) {
+        let ends = flows.iter().flat_map(|flow| {
+            let host = |src| FlowKey { src, version: flow.key.version, ..FlowKey::default() };
+            [(host(flow.key.src), 0, flow.value.share), (host(flow.key.dst), 1, flow.value.share)]
+        });
+        let mut hashes = [0; 2 * BATCH];
+        for (hash, (host, ..)) in hashes.iter_mut().zip(ends.clone()) {
+            *hash = hosts.hash(&host);
+        }
+        hosts.prefetch(&hashes[..2 * flows.len()]);
+        for (hash, (host, i, share)) in hashes.into_iter().zip(ends) {
+            if let Some((shares, _)) = hosts.seen_hashed(&host, hash, 0) {
+                shares[i] += share;
             }
         }
     }
-    let mut order: Vec<_> = hosts.iter().collect();
-    order.sort_by_key(|host| std::cmp::Reverse(host.value[0].octets + host.value[1].octets));
-    let row = |host: &squall_measure::flow::Flow<[Share; 2]>| {
+    let octets = |host: &Flow<[Share; 2]>| host.value[0].octets + host.value[1].octets;
+    let order = busiest(hosts.as_slice(), octets, top);
+    let row = |host: &Flow<[Share; 2]>| {
         let [tx, rx] = host.value;
         HostShare {
             address: host.key.src_ip().map_or_else(String::new, |ip| ip.to_string()),
@@ -576,7 +666,20 @@ fn hosts(census: &Census, top: usize) -> Vec<HostShare> {
             rx_octets: rx.octets,
         }
     };
-    order.into_iter().take(top).map(row).collect()
+    order.into_iter().map(row).collect()
+}
+
+/// The `top` flows with the largest `octets`, and of equal ones the first.
+fn busiest<V>(flows: &[Flow<V>], octets: impl Fn(&Flow<V>) -> u64, top: usize) -> Vec<&Flow<V>> {
+    let mut order: Vec<_> = flows.iter().enumerate().collect();
+    let key = |(i, flow): &(usize, &Flow<V>)| (std::cmp::Reverse(octets(flow)), *i);
+    // There may be a million flows, of which ten are shown.
+    if top > 0 && top < order.len() {
+        order.select_nth_unstable_by_key(top - 1, key);
+    }
+    order.truncate(top);
+    order.sort_unstable_by_key(key);
+    order.into_iter().map(|(_, flow)| flow).collect()
 }
 
 fn flows(census: &Census, settings: &Settings) -> Flows {
@@ -587,25 +690,26 @@ fn flows(census: &Census, settings: &Settings) -> Flows {
     let (mut packets, mut octets, mut durations) =
         (Histogram::new(), Histogram::new(), Histogram::new());
     let mut flow_packets = 0;
-    for flow in table {
-        let reversed = flow.key.reversed();
-        if reversed != flow.key && table.get(&reversed).is_some() {
-            both_ways += 1;
+    for flows in table.as_slice().chunks(BATCH) {
+        let mut hashes = [0; BATCH];
+        for (hash, flow) in hashes.iter_mut().zip(flows) {
+            *hash = table.hash(&flow.key.reversed());
         }
-        flow_packets += flow.value.share.packets;
-        packets.record(flow.value.share.packets);
-        octets.record(flow.value.share.octets);
-        durations.record(flow.last_ns.saturating_sub(flow.value.first_ns));
+        table.prefetch(&hashes[..flows.len()]);
+        for (flow, hash) in flows.iter().zip(hashes) {
+            let reversed = flow.key.reversed();
+            if reversed != flow.key && table.get_hashed(&reversed, hash).is_some() {
+                both_ways += 1;
+            }
+            flow_packets += flow.value.share.packets;
+            packets.record(flow.value.share.packets);
+            octets.record(flow.value.share.octets);
+            durations.record(flow.last_ns.saturating_sub(flow.value.first_ns));
+        }
     }
-    let mut order: Vec<u32> = (0..table.len() as u32).collect();
-    let rows = table.as_slice();
-    let key = |i: &u32| (std::cmp::Reverse(rows[*i as usize].value.share.octets), *i);
-    if order.len() > settings.top && settings.top > 0 {
-        order.select_nth_unstable_by_key(settings.top - 1, key);
-    }
-    order.truncate(settings.top);
-    order.sort_by_key(key);
-    let top = order.iter().map(|i| &rows[*i as usize]).map(|flow| FlowRow {
+    let of_flow = |flow: &Flow<FlowStats>| flow.value.share.octets;
+    let order = busiest(table.as_slice(), of_flow, settings.top);
+    let top = order.into_iter().map(|flow| FlowRow {
         flow: flow.key.to_string(),
         packets: flow.value.share.packets,
         octets: flow.value.share.octets,

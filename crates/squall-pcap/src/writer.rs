@@ -78,18 +78,36 @@ impl PcapFormat {
         data: &[u8],
     ) -> io::Result<()> {
         let data = kept(data, wire_len, self.snaplen)?;
-        let (seconds, ns) = (time_ns / 1_000_000_000, (time_ns % 1_000_000_000) as u32);
-        let seconds = u32::try_from(seconds).map_err(|_| {
-            Error::new(
+        if u32::try_from(time_ns / 1_000_000_000).is_err() {
+            return Err(Error::new(
                 ErrorKind::InvalidInput,
                 "a pcap file cannot have times after 2106; try pcapng",
-            )
-        })?;
+            ));
+        }
+        out.write_all(&self.record_header(time_ns, wire_len, data.len()))?;
+        out.write_all(data)
+    }
+
+    /// Writes the same as [`write_packet`](Self::write_packet) into `out`, which has exactly the
+    /// length of the record. Times after the year 2106 start again at 1970.
+    ///
+    /// # Panics
+    /// If `out` has another length than 16 octets and those of `data`.
+    #[inline]
+    pub fn place_packet(&self, out: &mut [u8], time_ns: u64, wire_len: u32, data: &[u8]) {
+        let (header, rest) =
+            out.split_first_chunk_mut().expect("there is room for a record's header");
+        *header = self.record_header(time_ns, wire_len, data.len());
+        rest.copy_from_slice(data);
+    }
+
+    #[inline]
+    fn record_header(&self, time_ns: u64, wire_len: u32, captured: usize) -> [u8; 16] {
+        let (seconds, ns) = (time_ns / 1_000_000_000, (time_ns % 1_000_000_000) as u32);
         let fraction = if self.nanoseconds { ns } else { ns / 1_000 };
         let mut header = [0; 16];
-        put(&mut header, [seconds, fraction, data.len() as u32, wire_len]);
-        out.write_all(&header)?;
-        out.write_all(data)
+        put(&mut header, [seconds as u32, fraction, captured as u32, wire_len]);
+        header
     }
 }
 
@@ -267,10 +285,7 @@ impl InterfaceFormat {
         let data = kept(data, wire_len, self.kept_len(data.len()) as u32)?;
         let padding = data.len().next_multiple_of(4) - data.len();
         let len = (32 + data.len() + padding + notes.len()) as u32;
-        let mut header = [0; 28];
-        let (high, low) = ((time_ns >> 32) as u32, time_ns as u32);
-        put(&mut header, [ENHANCED_PACKET, len, index, high, low, data.len() as u32, wire_len]);
-        out.write_all(&header)?;
+        out.write_all(&block_header(len, index, time_ns, data.len(), wire_len))?;
         out.write_all(data)?;
         if !notes.is_empty() {
             out.write_all(&[0; 3][..padding])?;
@@ -280,6 +295,28 @@ impl InterfaceFormat {
         let mut tail = [0; 7];
         tail[padding..padding + 4].copy_from_slice(&len.to_le_bytes());
         out.write_all(&tail[..padding + 4])
+    }
+
+    /// Writes the same as [`write_packet`](Self::write_packet) without notes into `out`, which has
+    /// exactly the length of the block.
+    ///
+    /// # Panics
+    /// If `out` has another length than 32 octets and those of `data`, padded to a multiple of 4.
+    #[inline]
+    pub fn place_packet(out: &mut [u8], index: u32, time_ns: u64, wire_len: u32, data: &[u8]) {
+        let len = out.len();
+        let (header, rest) =
+            out.split_first_chunk_mut().expect("there is room for a packet block's header");
+        assert_eq!(rest.len(), data.len().next_multiple_of(4) + 4, "the block was measured");
+        *header = block_header(len as u32, index, time_ns, data.len(), wire_len);
+        // Padding and length have a fixed place at the end; the packet overwrites all but the
+        // padding. So only the packet itself is a copy of variable length.
+        let end = (len as u64) << 32;
+        match rest.last_chunk_mut() {
+            Some(last) => *last = end.to_le_bytes(),
+            None => rest.copy_from_slice(&(len as u32).to_le_bytes()),
+        }
+        rest[..data.len()].copy_from_slice(data);
     }
 
     /// Writes a simple packet block, which has no timestamp: a whole packet of the section's first
@@ -511,6 +548,15 @@ impl<W: Write> PcapngWriter<W> {
     pub fn finish(self) -> io::Result<W> {
         self.write.into_inner().map_err(io::IntoInnerError::into_error)
     }
+}
+
+/// The part of an enhanced packet block before the packet.
+#[inline]
+fn block_header(len: u32, index: u32, time_ns: u64, captured: usize, wire_len: u32) -> [u8; 28] {
+    let mut header = [0; 28];
+    let (high, low) = ((time_ns >> 32) as u32, time_ns as u32);
+    put(&mut header, [ENHANCED_PACKET, len, index, high, low, captured as u32, wire_len]);
+    header
 }
 
 #[inline]

@@ -169,6 +169,10 @@ pub(crate) fn cut(
             return problem(stream.size_at, &message, &format!("try size = {most}, or less"));
         }
         let most = most_segments(&headers, limits).unwrap_or(u32::MAX);
+        if most == 0 {
+            let message = format!("port {port} does not cut {}", headers.kind());
+            return problem(at, &message, "try TCP, or the port without tso=1: then Squall cuts");
+        }
         if cut.segments(len) > most {
             let kind = headers.kind();
             let message = format!(

@@ -1,5 +1,7 @@
 //! Assigns streams, replays and flows to workers.
 
+use std::collections::BTreeMap;
+
 use squall_profile::{Late, Stop};
 use squall_units::FCS_LEN;
 
@@ -277,8 +279,37 @@ fn bound(
             let (count, cpus) = (workers.len(), cpus.len());
             notes.push(format!("workers are not bound to CPUs: {count} workers, {cpus} free CPUs"));
         }
+        notes.extend(far(&workers, limits, cpus));
     }
     workers
+}
+
+/// Notes on workers whose CPU is not on the NUMA node of their port's device, one for each two nodes.
+/// Queues and memory of a worker are on the node of its CPU, so that their frames cross between the
+/// nodes.
+fn far(workers: &[PlanWorker], limits: &[PortLimits], cpus: &[Cpu]) -> Vec<String> {
+    let far = |worker: &PlanWorker| {
+        let (cpu, device) = (worker.cpu?, device_node(worker, limits)?);
+        let node = cpus.iter().find(|one| one.number == cpu)?.node;
+        (node != device).then_some((cpu, node, device))
+    };
+    let mut by_nodes = BTreeMap::<_, Vec<String>>::new();
+    for (cpu, node, device) in workers.iter().filter_map(far) {
+        by_nodes.entry((node, device)).or_default().push(cpu.to_string());
+    }
+    let note = |((node, device), list): ((u32, u32), Vec<String>)| {
+        format!(
+            "CPU {} is on NUMA node {node}, the device of its port on node {device}: frames cross \
+             between the nodes; try --cpus with CPUs of node {device} (squall doctor --nic)",
+            list.join(", ")
+        )
+    };
+    by_nodes.into_iter().map(note).collect()
+}
+
+/// The NUMA node of the device of a worker's first port that has one.
+fn device_node(worker: &PlanWorker, limits: &[PortLimits]) -> Option<u32> {
+    worker.tx.iter().chain(&worker.rx).find_map(|&(port, _)| limits[port].node)
 }
 
 /// Assigns flows to workers. Flows are received on the worker that sends them. With paired queues,
@@ -384,7 +415,7 @@ fn pin(workers: &mut [PlanWorker], limits: &[PortLimits], cpus: &[Cpu]) -> bool 
     }
     let mut free: Vec<Cpu> = cpus.to_vec();
     for worker in workers.iter_mut() {
-        let node = worker.tx.iter().chain(&worker.rx).find_map(|&(port, _)| limits[port].node);
+        let node = device_node(worker, limits);
         let taken =
             |cpu: &Cpu| cpus.iter().filter(|c| c.core == cpu.core && !free.contains(c)).count();
         let away = |cpu: &Cpu| node.is_some_and(|node| node != cpu.node);
@@ -495,6 +526,21 @@ mod tests {
         assert_eq!(cpus_of(6, None, &machine()), some(&[0, 1, 2, 3, 4, 5]));
         // The two cores of the device's node, then their siblings, then the other node.
         assert_eq!(cpus_of(5, Some(1), &machine()), some(&[2, 3, 6, 7, 0]));
+    }
+
+    #[test]
+    fn a_worker_away_from_the_device_of_its_port_is_noted() {
+        let note = |workers: usize, cpus: &[Cpu]| {
+            let mut list = vec![PlanWorker { tx: vec![(0, 0)], ..PlanWorker::default() }; workers];
+            let limits = [limits(Some(1), 1, false)];
+            assert!(pin(&mut list, &limits, cpus));
+            far(&list, &limits, cpus)
+        };
+        assert!(note(4, &machine()).is_empty(), "node 1 has four CPUs");
+        let one = &note(5, &machine())[0];
+        assert!(one.starts_with("CPU 0 is on NUMA node 0") && one.contains("node 1:"), "{one}");
+        let two = &note(2, &machine()[..2])[0];
+        assert!(two.starts_with("CPU 0, 1 is on"), "{two}");
     }
 
     #[test]

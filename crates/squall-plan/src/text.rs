@@ -324,10 +324,9 @@ fn streams(profile: &Profile, plan: &Plan) -> String {
         );
     }
     text += "\n";
-    let value = profile.to_value();
-    for (i, (stream, planned)) in shown().enumerate() {
-        let traits = traits(stream, planned, profile);
-        text += &printable(&format!("{}: {}{traits}", stream.name, packet(&value["stream"][i])));
+    for (stream, planned) in shown() {
+        let (traits, value) = (traits(stream, planned, profile), profile.stream_value(stream));
+        text += &printable(&format!("{}: {}{traits}", stream.name, packet(&value)));
         text += "\n";
         stream.vary.iter().for_each(|vary| text += &(printable(&format!("  {vary}")) + "\n"));
     }

@@ -43,6 +43,9 @@
 #define HEADERS (RTE_ETHER_HDR_LEN + 2 * 4)
 #define MIN_FRAME RTE_ETHER_HDR_LEN
 
+/* Offloads that a device needs to cut TCP frames. */
+#define CUTTING (RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_IPV4_CKSUM)
+
 #define UP(n, to) (((n) + (to) - 1) / (to) * (to))
 
 /* ---- DPDK's log ---- */
@@ -277,8 +280,11 @@ static int sq_describe(uint16_t port, struct sq_device *device)
 		device->offers |= SQ_RSS;
 	if (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER)
 		device->offers |= SQ_MULTI_SEGS;
+	if ((info.tx_offload_capa & CUTTING) == CUTTING)
+		device->offers |= SQ_TX_TCP_CUT;
 	if (rte_eth_read_clock(port, &ticks) == 0)
 		device->offers |= SQ_CLOCK;
+	device->rss_entries = info.reta_size;
 	return 0;
 }
 
@@ -324,6 +330,7 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 	struct rte_eth_txconf tx_conf;
 	struct rte_eth_rxconf rx_conf;
 	uint16_t rx_descriptors, tx_descriptors;
+	uint8_t rss_key[64];
 	int outcome = rte_eth_dev_info_get(port, &info);
 
 	if (outcome != 0)
@@ -332,6 +339,16 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 		conf.rx_adv_conf.rss_conf.rss_hf =
 			info.flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP);
+		/* With a period of 16 bits, the hash is the same after addresses and ports are swapped: both directions of a
+		 * flow come to one queue (Woo and Park, Scalable TCP Session Monitoring with Symmetric Receive-side Scaling,
+		 * 2012). The driver's own key stays where another length is needed. */
+		for (size_t i = 0; i < sizeof(rss_key); i++)
+			rss_key[i] = i % 2 == 0 ? 0x6d : 0x5a;
+		if (info.hash_key_size >= 40 && info.hash_key_size <= sizeof(rss_key)) {
+			conf.rx_adv_conf.rss_conf.rss_key = rss_key;
+			conf.rx_adv_conf.rss_conf.rss_key_len = info.hash_key_size;
+			config->use |= SQ_SYMMETRIC;
+		}
 	}
 	if (config->use & SQ_MULTI_SEGS)
 		conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_SCATTER;
@@ -339,6 +356,8 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 		conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_TIMESTAMP;
 		outcome = rte_mbuf_dyn_rx_timestamp_register(&rx_ticks_at, &rx_ticks_flag);
 	}
+	if (config->use & SQ_TX_TCP_CUT)
+		conf.txmode.offloads |= CUTTING;
 	if (outcome == 0 && (config->use & SQ_TX_LAUNCH)) {
 		conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_SEND_ON_TIMESTAMP;
 		outcome = rte_mbuf_dyn_tx_timestamp_register(&tx_ticks_at, &tx_ticks_flag);
@@ -730,7 +749,26 @@ static void set_launch(struct sq_tx *tx, uint32_t n, const uint64_t *dues, size_
 		int64_t ticks = clock->ticks + (int64_t)((double)(due - clock->monotonic_ns) * clock->ticks_per_ns);
 
 		*RTE_MBUF_DYNFIELD(mbuf, tx_ticks_at, uint64_t *) = (uint64_t)ticks;
-		mbuf->ol_flags = tx_ticks_flag;
+		mbuf->ol_flags |= tx_ticks_flag;
+	}
+}
+
+static void set_cuts(struct sq_tx *tx, uint32_t n, const struct sq_cut *cuts)
+{
+	const uint64_t cut = RTE_MBUF_F_TX_TCP_SEG | RTE_MBUF_F_TX_TCP_CKSUM;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct rte_mbuf *mbuf = tx->mbufs[tx->next + i];
+
+		mbuf->ol_flags = 0;
+		mbuf->tx_offload = 0;
+		if (cuts[i].size == 0)
+			continue;
+		mbuf->ol_flags = cut | (cuts[i].ipv6 ? RTE_MBUF_F_TX_IPV6 : RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM);
+		mbuf->l2_len = cuts[i].l2;
+		mbuf->l3_len = cuts[i].l3;
+		mbuf->l4_len = cuts[i].l4;
+		mbuf->tso_segsz = cuts[i].size;
 	}
 }
 
@@ -742,10 +780,10 @@ static inline void pass(struct sq_tx *tx, uint32_t n)
 }
 
 static int sq_tx_send(struct sq_tx *tx, uint32_t n, const uint32_t *lengths, const uint64_t *dues, size_t step,
-                      const struct sq_clock *clock)
+                      const struct sq_clock *clock, const struct sq_cut *cuts)
 {
 	int bad = 0;
-	uint32_t sent;
+	uint32_t sent, ready;
 
 	if (n == 0)
 		return 0;
@@ -761,9 +799,21 @@ static int sq_tx_send(struct sq_tx *tx, uint32_t n, const uint32_t *lengths, con
 		tx->held++;
 		return bad;
 	}
+	ready = n;
+	if (tx->use & SQ_TX_TCP_CUT)
+		set_cuts(tx, n, cuts);
 	if (tx->use & SQ_TX_LAUNCH)
 		set_launch(tx, n, dues, step, clock);
-	sent = rte_eth_tx_burst(tx->port, tx->queue, &tx->mbufs[tx->next], (uint16_t)n);
+	if (tx->use & SQ_TX_TCP_CUT)
+		ready = rte_eth_tx_prepare(tx->port, tx->queue, &tx->mbufs[tx->next], (uint16_t)n);
+	if (unlikely(ready == 0)) {
+		for (uint32_t i = 0; i < n; i++)
+			*(uint16_t *)&tx->mbufs[tx->next + i]->refcnt = 0;
+		pass(tx, 1);
+		tx->held++;
+		return SQ_REFUSED;
+	}
+	sent = rte_eth_tx_burst(tx->port, tx->queue, &tx->mbufs[tx->next], (uint16_t)ready);
 	/* Frees the mbufs that the driver did not take, because it will not free them. */
 	for (uint32_t i = sent; i < n; i++)
 		*(uint16_t *)&tx->mbufs[tx->next + i]->refcnt = 0;

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Changes with any declaration below; src/shim.rs has the same number and layouts. */
-#define SQ_ABI 1
+#define SQ_ABI 2
 
 /* Maximum number of frames in a batch (squall_port::BATCH). */
 #define SQ_BATCH 64
@@ -16,6 +16,7 @@
 /* Results of tx_send for a frame that cannot be sent. */
 #define SQ_TOO_LONG (-1)
 #define SQ_TOO_SHORT (-2)
+#define SQ_REFUSED (-3) /* by the driver: it cannot cut the frame */
 
 /* Bits of `offers` and `use`. */
 #define SQ_RX_TIMESTAMP 1u
@@ -24,6 +25,8 @@
 #define SQ_MULTI_SEGS 8u
 #define SQ_CLOCK 16u
 #define SQ_BORROWED 64u /* the device uses a kernel interface, whose settings must not be changed */
+#define SQ_TX_TCP_CUT 128u /* the device cuts TCP frames, and computes the checksums of the pieces */
+#define SQ_SYMMETRIC 256u /* set by configure: RSS gives both directions of a flow to one queue */
 #define SQ_COUNT_DOWN 32u /* for a transmit queue: the driver frees frames singly, and does little else */
 
 struct sq_device {
@@ -36,6 +39,7 @@ struct sq_device {
 	uint32_t max_tx_queues, max_rx_queues;
 	uint32_t offers;
 	int32_t socket;
+	uint32_t rss_entries; /* in the table from hashes to queues; 0: none */
 };
 
 struct sq_config {
@@ -62,6 +66,14 @@ struct sq_frame {
 	uint64_t offset; /* in the buffer `to` */
 	uint32_t len, wire_len;
 	uint64_t ticks;  /* the device's stamp; 0: none */
+};
+
+/* How the device cuts a TCP frame. Its IPv4 checksum is 0, its TCP checksum the sum of the pseudo-header without the
+ * length, as rte_net_intel_cksum_prepare() leaves them. */
+struct sq_cut {
+	uint16_t size;      /* payload octets of a piece; 0: the frame is not cut */
+	uint8_t l2, l3, l4; /* lengths of the headers: Ethernet with tags, IP, TCP */
+	uint8_t ipv6;
 };
 
 struct sq_tx;
@@ -98,15 +110,15 @@ struct sq_api {
 	/* Stops, closes and removes a device; none of its queues may be in use. */
 	int (*detach)(uint16_t port);
 
-	/* `use`: bits of SQ_TX_LAUNCH and SQ_COUNT_DOWN. */
+	/* `use`: bits of SQ_TX_LAUNCH, SQ_TX_TCP_CUT and SQ_COUNT_DOWN. */
 	int (*tx_open)(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_t use, struct sq_tx **, struct sq_slots *);
 	/* Lends up to `want` adjacent slots; `first` is the number of the first one. */
 	uint32_t (*tx_lend)(struct sq_tx *, uint32_t want, uint32_t *first);
 	/* Sends the next `n` lent slots; `lengths` and `dues` (ns, for launch times) point to the first slot's values; the
-	 * values for the other slots follow at distances of `step` octets. Returns the number taken, or SQ_TOO_LONG or
-	 * SQ_TOO_SHORT: the first frame was dropped. */
+	 * values for the other slots follow at distances of `step` octets. `cuts`: one for each frame, with SQ_TX_TCP_CUT.
+	 * Returns the number taken, or SQ_TOO_LONG, SQ_TOO_SHORT or SQ_REFUSED: the first frame was dropped. */
 	int (*tx_send)(struct sq_tx *, uint32_t n, const uint32_t *lengths, const uint64_t *dues, size_t step,
-	               const struct sq_clock *);
+	               const struct sq_clock *, const struct sq_cut *cuts);
 	/* Number of slots that the device still holds. */
 	uint32_t (*tx_held)(struct sq_tx *);
 	void (*tx_close)(struct sq_tx *);

@@ -12,12 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use squall_port::{Address, InterfaceCounters, Link, LinkState, monotonic};
+use squall_port::{Address, DeviceClock, InterfaceCounters, Link, LinkState, Reading, monotonic};
 use squall_units::{MacAddr, Nanos};
 
 use crate::{
     Options,
-    clock::{DeviceClock, Reading},
     eal::Eal,
     shim::{self, Config, Counters, DeviceFacts},
 };
@@ -222,6 +221,15 @@ impl Device {
             &mut config,
         )?;
         self.require(options.launch_ns.is_some(), "launch", shim::TX_LAUNCH, &mut config)?;
+        if options.cuts {
+            // net_tap cuts in software, by mbufs that refer to the frame's. Those find its mbuf in
+            // front of its octets, where a slot has the frame before.
+            if facts.offers & shim::TX_TCP_CUT == 0 || self.driver() == "net_tap" {
+                let problem = format!("tso=1, but {} does not cut TCP frames", self.driver());
+                return Err(self.address.error(problem).into());
+            }
+            config.using |= shim::TX_TCP_CUT;
+        }
 
         // SAFETY: `port` was attached, and no part of it is in use yet.
         let code = unsafe { (self.eal.api.configure)(self.port, &mut config) };
@@ -403,6 +411,7 @@ fn describe(address: &Address, eal: &Eal, port: u16) -> io::Result<DeviceFacts> 
         max_rx_queues: 0,
         offers: 0,
         socket: -1,
+        rss_entries: 0,
     };
     // SAFETY: `port` was attached; room for the result.
     let code = unsafe { (eal.api.describe)(port, &mut facts) };

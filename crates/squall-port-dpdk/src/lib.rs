@@ -14,6 +14,7 @@
 //! Options: see [`Options`]. The EAL starts once per process, with the options of the first port.
 
 mod clock;
+mod cut;
 mod device;
 mod eal;
 mod link;
@@ -64,6 +65,8 @@ pub(crate) struct Options {
     pub hardware_timestamps: bool,
     /// Launch time after the due time, nanoseconds (microseconds in the address).
     pub launch_ns: Option<u32>,
+    /// Whether the device cuts TCP GSO frames.
+    pub cuts: bool,
     /// Longest wait for the link before sending, seconds.
     pub wait_s: u32,
     pub on_link_down: OnLinkDown,
@@ -78,6 +81,7 @@ impl Options {
         "mtu",
         "timestamps",
         "launch",
+        "tso",
         "wait",
         OnLinkDown::KEY,
         "huge",
@@ -106,6 +110,7 @@ impl Options {
                 }
             },
             launch_ns: take_number(&mut a, "launch", 0..=1_000_000)?.map(|us| us * 1000),
+            cuts: a.take_flag("tso")?.unwrap_or(false),
             wait_s: a.take_in("wait", 0..=600, 5)?,
             on_link_down: OnLinkDown::take(&mut a)?,
         };

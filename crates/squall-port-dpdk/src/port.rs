@@ -15,10 +15,12 @@ use squall_units::Nanos;
 
 use crate::{
     Options,
+    clock::pair,
+    cut::{self, device_cut},
     device::{Bus, Device, DeviceName},
     eal::Eal,
     link::LinkWatch,
-    shim::{self, Api, ClockPair, Frame, Rx, SlotPlace, Tx},
+    shim::{self, Api, ClockPair, DeviceCut, Frame, Rx, SlotPlace, Tx},
 };
 
 /// Octets added to an MTU for sending: Ethernet header and one VLAN tag, as for every port.
@@ -54,7 +56,10 @@ pub fn open(
         },
         virtual_time: false,
         batch: BATCH,
-        segmentation: Segmentation::Engine,
+        segmentation: match uses(shim::TX_TCP_CUT) {
+            true => Segmentation::Port(cut::OFFLOAD),
+            false => Segmentation::Engine,
+        },
         link_type: ETHERNET,
         ahead: Nanos::ZERO,
     };
@@ -64,6 +69,11 @@ pub fn open(
         && !uses(shim::RX_TIMESTAMP)
     {
         note += "; it supports hardware timestamps (timestamps=hardware)";
+    }
+    if uses(shim::RSS) && device.facts.rss_entries > 0 {
+        let both = if uses(shim::SYMMETRIC) { ", both directions of one to one queue" } else { "" };
+        let (entries, queues) = (device.facts.rss_entries, device.config.rx_queues);
+        note += &format!("; RSS ({entries} entries) spreads flows over {queues} queues{both}");
     }
     let queues = |n: u32| vec![false; n as usize];
     let (tx_open, rx_open) = (queues(facts.tx_queues), queues(facts.rx_queues));
@@ -137,6 +147,8 @@ struct DpdkTx {
     lent: Lent,
     queue: u32,
     launch_ns: Option<u32>,
+    /// How the device cuts the frames of a batch, if it does.
+    cuts: Option<Box<[DeviceCut; BATCH]>>,
     /// Number of consecutive calls in which the device took no frame.
     blocked: u32,
     /// The last field, so that it is dropped last: the device must outlive its queues.
@@ -158,9 +170,11 @@ impl DpdkTx {
         let mut tx = std::ptr::null_mut();
         let mut slots = SlotPlace { base: std::ptr::null_mut(), stride: 0, count: 0 };
         let launch = if launch_ns.is_some() { shim::TX_LAUNCH } else { 0 };
+        let cuts = device.config.using & shim::TX_TCP_CUT;
         // The shim counts down only for net_null, because that driver only frees frames, one by
         // one.
-        let using = launch | if device.driver() == "net_null" { shim::COUNT_DOWN } else { 0 };
+        let using =
+            launch | cuts | if device.driver() == "net_null" { shim::COUNT_DOWN } else { 0 };
         // SAFETY: a queue of a started port, not opened before; room for the results.
         let code = unsafe {
             (api.tx_open)(device.port, queue as u16, max_frame, using, &mut tx, &mut slots)
@@ -181,9 +195,25 @@ impl DpdkTx {
             lent: Lent::default(),
             queue,
             launch_ns,
+            cuts: (cuts != 0).then(|| Box::new([DeviceCut::default(); BATCH])),
             blocked: 0,
             device,
         })
+    }
+
+    /// Prepares the lent slots of a batch for a device that cuts frames. Returns what the shim gets.
+    fn prepare(&mut self, slots: std::ops::Range<usize>) -> *const DeviceCut {
+        let Some(cuts) = &mut self.cuts else { return std::ptr::null() };
+        let stride = self.slots.stride as usize;
+        for (slot, cut) in slots.zip(cuts.iter_mut()) {
+            let meta = self.meta[slot];
+            let len = (meta.len as usize).min(stride);
+            // SAFETY: the slot is lent, so that only this queue accesses its `stride` octets.
+            let octets =
+                unsafe { std::slice::from_raw_parts_mut(self.slots.base.add(slot * stride), len) };
+            *cut = device_cut(octets, meta.cut);
+        }
+        cuts.as_ptr()
     }
 
     /// Handles a call in which the device took no frame: the queue is full, or there is no link.
@@ -221,7 +251,8 @@ impl TxQueue for DpdkTx {
         if n == 0 {
             return Ok(0);
         }
-        let clock = self.launch_ns.and_then(|later| Some(self.device.clock()?.pair(later)));
+        let cuts = self.prepare(slots.clone());
+        let clock = self.launch_ns.and_then(|later| Some(pair(&self.device.clock()?, later)));
         let clock = clock.as_ref().map_or(std::ptr::null(), |clock: &ClockPair| clock);
         // The shim gets the size of a `TxMeta` as its step between frames, so lengths and due times
         // need not be copied to separate arrays.
@@ -229,9 +260,9 @@ impl TxQueue for DpdkTx {
         let lengths = first.wrapping_add(offset_of!(TxMeta, len)).cast();
         let dues = first.wrapping_add(offset_of!(TxMeta, due)).cast();
         // SAFETY: `n` slots are lent, and there is a `TxMeta` for each from `first` on; `clock` is
-        // set if launch times are used.
+        // set if launch times are used, and `cuts` has one for each slot if the device cuts.
         let taken = unsafe {
-            (self.api.tx_send)(self.tx, n as u32, lengths, dues, size_of::<TxMeta>(), clock)
+            (self.api.tx_send)(self.tx, n as u32, lengths, dues, size_of::<TxMeta>(), clock, cuts)
         };
         match taken {
             0 => self.full(),
@@ -243,10 +274,10 @@ impl TxQueue for DpdkTx {
             }
             refused => {
                 self.lent.pass(1);
-                Err(SendError::Frame(if refused == shim::TOO_SHORT {
-                    "too_short"
-                } else {
-                    "too_long"
+                Err(SendError::Frame(match refused {
+                    shim::TOO_SHORT => "too_short",
+                    shim::REFUSED => "dropped_by_driver",
+                    _ => "too_long",
                 }))
             }
         }

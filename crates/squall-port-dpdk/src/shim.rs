@@ -12,12 +12,14 @@ use libloading::Library;
 use squall_port::Address;
 
 /// `SQ_ABI` of `squall_dpdk.h`, whose layouts are declared below.
-const ABI: u32 = 1;
+const ABI: u32 = 2;
 const FILE: &str = "libsquall_dpdk.so";
 const VARIABLE: &str = "SQUALL_DPDK_SHIM";
 
 /// A result of `tx_send`: the frame is too short (-1: too long).
 pub const TOO_SHORT: c_int = -2;
+/// A result of `tx_send`: the driver cannot cut the frame.
+pub const REFUSED: c_int = -3;
 
 pub const RX_TIMESTAMP: u32 = 1;
 pub const TX_LAUNCH: u32 = 2;
@@ -26,6 +28,8 @@ pub const MULTI_SEGS: u32 = 8;
 pub const CLOCK: u32 = 16;
 pub const COUNT_DOWN: u32 = 32;
 pub const BORROWED: u32 = 64;
+pub const TX_TCP_CUT: u32 = 128;
+pub const SYMMETRIC: u32 = 256;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -41,6 +45,7 @@ pub struct DeviceFacts {
     pub max_rx_queues: u32,
     pub offers: u32,
     pub socket: i32,
+    pub rss_entries: u32,
 }
 
 #[repr(C)]
@@ -75,6 +80,17 @@ pub struct ClockPair {
     pub monotonic_ns: i64,
     pub ticks: i64,
     pub ticks_per_ns: f64,
+}
+
+/// `struct sq_cut`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCut {
+    pub size: u16,
+    pub l2: u8,
+    pub l3: u8,
+    pub l4: u8,
+    pub ipv6: u8,
 }
 
 #[repr(C)]
@@ -135,6 +151,7 @@ pub struct Api {
         *const u64,
         usize,
         *const ClockPair,
+        *const DeviceCut,
     ) -> c_int,
     pub tx_held: unsafe extern "C" fn(*mut Tx) -> u32,
     pub tx_close: unsafe extern "C" fn(*mut Tx),

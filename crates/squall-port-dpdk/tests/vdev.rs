@@ -40,6 +40,7 @@ const TESTS: &[(&str, Test)] = &[
         a_queue_may_close_before_its_frames_are_received,
     ),
     ("several_queues_send_and_are_counted_together", several_queues_send_and_are_counted_together),
+    ("rss_of_several_queues_is_reported", rss_of_several_queues_is_reported),
     ("a_port_can_be_opened_again_and_not_twice", a_port_can_be_opened_again_and_not_twice),
     ("jumbo_frames_pass_whole", jumbo_frames_pass_whole),
     ("the_process_is_left_as_it_was", the_process_is_left_as_it_was),
@@ -476,6 +477,17 @@ fn several_queues_send_and_are_counted_together() -> Outcome {
     Ok(())
 }
 
+fn rss_of_several_queues_is_reported() -> Outcome {
+    let note = |address: &str| Ok::<_, Box<dyn std::error::Error>>(port(address)?.notes().concat());
+    let two = note("dpdk:vdev=net_null0,queues=1,rx_queues=2")?;
+    assert!(two.contains("entries) spreads flows over 2 queues"), "{two}");
+    // The driver does not report the length of its key, which then stays unchanged.
+    assert!(!two.contains("both directions"), "{two}");
+    let one = note("dpdk:vdev=net_null0,queues=1,rx_queues=1")?;
+    assert!(!one.contains("RSS"), "{one}");
+    Ok(())
+}
+
 fn a_port_can_be_opened_again_and_not_twice() -> Outcome {
     let first = port("dpdk:vdev=net_null0")?;
     let error = port("dpdk:vdev=net_null0").err().expect("the name is taken").to_string();
@@ -622,6 +634,7 @@ fn mistakes_are_reported_with_what_to_try() -> Outcome {
             &["timestamps=hardware", "does not support it"],
         ),
         ("dpdk:vdev=net_null0,launch=20", &["launch", "does not support it"]),
+        ("dpdk:vdev=net_null0,tso=1", &["tso=1", "does not cut TCP frames"]),
         ("dpdk:vdev=net_null0,timestamps=never", &["expected process or hardware"]),
         ("dpdk:vdev=net_null0,bacth=3", &["unknown option bacth"]),
         ("dpdk:vdev=net_null0,mtu=20", &["expected a number from 68"]),

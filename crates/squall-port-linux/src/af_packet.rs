@@ -27,14 +27,17 @@
 //! Options: `batch=N` (frames per system call), `rx_queues=N` (a flow stays in one of them),
 //! `blocks=N` and `block=KIB` (the receive ring), `retire=MS` (timeout for delivering a partly
 //! filled block), `frames=1` (each frame is delivered at once), `bypass=0` (leave through the
-//! interface's qdisc), `direction=in|out|both` (which frames are received), `promisc=0` (only
+//! interface's qdisc), `launch=US` (leave that many microseconds after the due time, at launch
+//! times that the qdisc keeps), `direction=in|out|both` (which frames are received), `promisc=0` (only
 //! frames that the interface accepts anyway), `on_link_down=stop` (a link that goes down ends
 //! sending, instead of making it wait).
 
 mod frames;
+mod launch;
 
 use std::{
     io, mem,
+    num::NonZeroU32,
     os::fd::BorrowedFd,
     str::FromStr,
     sync::{
@@ -52,11 +55,14 @@ use squall_bpf::{
 use squall_port::{
     Address, BATCH, Cut, ETHERNET, Filter, Hosts, InterfaceCounters, Lent, LinkState, Offload,
     OnLinkDown, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots, Tags,
-    Timestamps, TxBatch, TxQueue, monotonic,
+    Timestamps, TxBatch, TxQueue, monotonic, network_header,
 };
 use squall_units::{Nanos, nearest};
 
-use self::frames::FrameRing;
+use self::{
+    frames::FrameRing,
+    launch::{Control, Discipline, Launch},
+};
 use crate::{
     filter::{self, SLL2, SocketView},
     interface::{Ethtool, InterfaceInfo, describe},
@@ -82,9 +88,10 @@ const TX_QUEUES: u32 = 64;
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let mut a = address.clone();
+    let launch_us: Option<NonZeroU32> = a.take("launch", "microseconds from the due time")?;
     let options = Options {
         batch: a.take_in("batch", 1..=BATCH as u32, BATCH as u32)? as usize,
-        bypass: a.take_flag("bypass")?.unwrap_or(true),
+        bypass: a.take_flag("bypass")?.unwrap_or(launch_us.is_none()),
         rx_queues: a.take_in("rx_queues", 1..=256, 1)?,
         blocks: a.take_in("blocks", 2..=1 << 16, 256)?,
         block_octets: a.take_in("block", 128..=16 << 10, 256)?.next_power_of_two() << 10,
@@ -104,6 +111,13 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         (link, interface.speed_bps)
     } else {
         (framing.link.clone(), None)
+    };
+    let launch = match launch_us {
+        Some(us) => {
+            let discipline = discipline(address, &netlink, &link, options)?;
+            Some((discipline, launch_after(address, us)?))
+        }
+        None => None,
     };
     // Opens a socket now, to report a missing permission before the run starts. The first queue
     // uses it, because the kernel takes 10 ms to close one (synchronize_net() in packet_release()).
@@ -138,6 +152,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         options,
         address,
         link,
+        launch,
         watched,
         framing,
         counters,
@@ -148,8 +163,51 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     }))
 }
 
-const OPTIONS: [&str; 11] = [
+/// The longest time from due time to launch: frames wait in the kernel that long, and the end of
+/// the run waits for them.
+const LONGEST_LAUNCH_US: u32 = 500_000;
+
+fn launch_after(address: &Address, us: NonZeroU32) -> io::Result<Nanos> {
+    if us.get() > LONGEST_LAUNCH_US {
+        let text = format!("{address}: launch={us}, expected at most {LONGEST_LAUNCH_US}");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    Ok(Nanos(u64::from(us.get()) * 1000))
+}
+
+/// The discipline of `link` that keeps launch times.
+fn discipline(
+    address: &Address,
+    netlink: &Netlink,
+    link: &Link,
+    options: Options,
+) -> io::Result<Discipline> {
+    let invalid = |text| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    if options.bypass {
+        return invalid(format!(
+            "{address}: launch and bypass exclude each other: launch times are kept by the \
+             queueing discipline"
+        ));
+    }
+    match Discipline::find(netlink, link.index)? {
+        Ok(discipline) => Ok(discipline),
+        Err(kind) => {
+            let found = match &*kind {
+                "" => "no queueing discipline".to_owned(),
+                kind => format!("the queueing discipline {kind}"),
+            };
+            invalid(format!(
+                "{address}: launch times need fq or etf, and {} has {found}\n  try: tc qdisc \
+                 replace dev {} root fq",
+                link.name, link.name
+            ))
+        }
+    }
+}
+
+const OPTIONS: [&str; 12] = [
     "batch",
+    "launch",
     "bypass",
     "rx_queues",
     "blocks",
@@ -368,11 +426,19 @@ fn packet_socket_of(address: &Address, kind: c_int) -> io::Result<Socket> {
     })
 }
 
+/// The queueing discipline that keeps launch times on interface `index`: `fq` or `etf`.
+pub fn launch_discipline(index: u32) -> Option<&'static str> {
+    let found = Discipline::find(&Netlink::open().ok()?, index).ok()?;
+    found.ok().map(Discipline::name)
+}
+
 struct PacketPort {
     facts: PortFacts,
     options: Options,
     address: Address,
     link: Link,
+    /// The discipline that holds sent frames, and the time from due time to launch.
+    launch: Option<(Discipline, Nanos)>,
     /// The link's watch; `None` if the port is for all interfaces.
     watched: Option<PortLink>,
     framing: Framing,
@@ -406,8 +472,13 @@ impl Port for PacketPort {
         }
         // Room for a few batches of jumbo frames; the kernel clips it to net.core.wmem_max.
         socket.set(libc::SOL_SOCKET, libc::SO_SNDBUF, 4 << 20)?;
+        let launch = match self.launch {
+            Some((discipline, later)) => Some(self.keep_launch_times(&socket, discipline, later)?),
+            None => None,
+        };
         socket.bind_packet(self.link.index, 0)?;
-        Ok(Box::new(PacketTx::new(socket, &self.link.name, link, self.options.batch, max_frame)))
+        let (name, batch) = (&self.link.name, self.options.batch);
+        Ok(Box::new(PacketTx::new(socket, name, link, batch, max_frame, launch)))
     }
 
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
@@ -422,7 +493,7 @@ impl Port for PacketPort {
             ),
         };
         let socket = self.socket(kind)?;
-        let link = self.watched.as_mut().map(PortLink::watch).transpose()?;
+        let link = self.watched.as_mut().map(PortLink::watch_receiving).transpose()?;
         let counters = self.counters.clone();
         let ring: Box<dyn ReceiveRing> = match self.options.frames {
             true => {
@@ -504,7 +575,16 @@ impl Port for PacketPort {
                 self.link.name
             )
         };
-        hidden.then(text).into_iter().collect()
+        let launches = self.launch.map(|(discipline, later)| {
+            format!(
+                "{}: frames leave {} microseconds after they are due, at launch times kept by {}; \
+                 departure figures are those of the hand-over before",
+                self.link.name,
+                later.0 / 1000,
+                discipline.name()
+            )
+        });
+        hidden.then(text).into_iter().chain(launches).collect()
     }
 
     fn interface_counters(&self) -> Option<InterfaceCounters> {
@@ -523,6 +603,26 @@ impl PacketPort {
             Some(socket) => Ok(socket),
             None => packet_socket_of(&self.address, kind),
         }
+    }
+
+    /// Prepares `socket` for launch times.
+    fn keep_launch_times(
+        &self,
+        socket: &Socket,
+        discipline: Discipline,
+        later: Nanos,
+    ) -> io::Result<Launch> {
+        Launch::new(socket, discipline, later).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => io::Error::new(
+                error.kind(),
+                format!(
+                    "{}: launch times of etf need CAP_NET_ADMIN, because its clock is \
+                     CLOCK_TAI\n  try sudo, or: tc qdisc replace dev {} root fq",
+                    self.address, self.link.name
+                ),
+            ),
+            _ => error,
+        })
     }
 
     /// Every frame sent on a loopback interface also arrives there, so outgoing copies would be
@@ -592,6 +692,7 @@ struct PacketTx {
     blocked: u32,
     refused: RefusalTracker,
     messages: Messages,
+    launch: Option<Launch>,
     /// Whether a GSO frame was sent: from then on each frame has a [`VirtioHeader`] in front,
     /// because PACKET_VNET_HDR applies to the whole socket.
     cuts: bool,
@@ -632,6 +733,8 @@ struct Messages {
     parts: Box<[[libc::iovec; 2]]>,
     /// The virtio headers, to which the first parts point.
     virtio: Box<[VirtioHeader]>,
+    /// Launch times, to which the headers point if frames have any.
+    controls: Box<[Control]>,
 }
 
 // SAFETY: the pointers lead into the other boxes and, during a system call, into the slots of the
@@ -656,7 +759,17 @@ impl Messages {
             header.msg_hdr.msg_iov = parts_at.wrapping_add(i).cast::<libc::iovec>().wrapping_add(1);
             header.msg_hdr.msg_iovlen = 1;
         }
-        Self { headers, parts, virtio }
+        let controls = vec![Control::default(); BATCH].into_boxed_slice();
+        Self { headers, parts, virtio, controls }
+    }
+
+    /// Includes the launch time in messages from now on.
+    fn with_launch(&mut self) {
+        let controls_at = self.controls.as_mut_ptr();
+        for (i, header) in self.headers.iter_mut().enumerate() {
+            header.msg_hdr.msg_control = controls_at.wrapping_add(i).cast();
+            header.msg_hdr.msg_controllen = mem::size_of::<Control>() as _;
+        }
     }
 
     /// Includes the first part in messages from now on.
@@ -750,15 +863,6 @@ impl VirtioHeader {
     }
 }
 
-/// Offset of the header after Ethernet and its VLAN tags, even if a short frame ends before it.
-fn network_header(frame: &[u8]) -> usize {
-    let mut at = ETHERNET_HEADER as usize;
-    while matches!(frame.get(at - 2..at), Some([0x81, 0x00] | [0x88, 0xa8])) {
-        at += VLAN_TAG;
-    }
-    at
-}
-
 impl PacketTx {
     fn new(
         socket: Socket,
@@ -766,7 +870,12 @@ impl PacketTx {
         link: Arc<WatchedLink>,
         batch: usize,
         max_frame: u32,
+        launch: Option<Launch>,
     ) -> Self {
+        let mut messages = Messages::new();
+        if launch.is_some() {
+            messages.with_launch();
+        }
         // A GSO frame becomes many frames, so a few slots suffice, and these stay in the cache.
         let slots = if max_frame > LONG_FRAME { GSO_BATCH } else { BATCH };
         Self {
@@ -778,7 +887,8 @@ impl PacketTx {
             batch,
             blocked: 0,
             refused: RefusalTracker::default(),
-            messages: Messages::new(),
+            messages,
+            launch,
             cuts: false,
         }
     }
@@ -787,9 +897,13 @@ impl PacketTx {
     /// took.
     fn send_messages(&mut self, n: usize) -> io::Result<usize> {
         let slots = self.lent.range(n);
+        let times = self.launch.as_ref().map(Launch::times);
         for i in slots.clone() {
             let batch = self.slots.batch(i, 1);
             let meta = batch.meta[0];
+            if let Some(times) = times {
+                self.messages.controls[i].at = times.of(meta.due);
+            }
             let octets = &mut batch.base[..meta.len as usize];
             if self.cuts || !meta.cut.is_whole() {
                 if !self.cuts {
@@ -807,7 +921,7 @@ impl PacketTx {
         }
         let headers = &mut self.messages.headers[slots];
         // SAFETY: each header names one part or two, a frame in this queue's slots and the virtio
-        // header in front of it, which the kernel only reads.
+        // header in front of it, and perhaps a control message, which the kernel only reads.
         let sent = unsafe {
             libc::sendmmsg(self.socket.fd(), headers.as_mut_ptr(), n as _, libc::MSG_DONTWAIT as _)
         };
@@ -879,12 +993,20 @@ impl TxQueue for PacketTx {
     }
 
     fn reads_due(&self) -> bool {
-        false
+        self.launch.is_some()
+    }
+
+    fn launches_after(&self) -> Nanos {
+        self.launch.as_ref().map_or(Nanos::ZERO, Launch::later)
     }
 
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
         // Asserts that `n` frames are lent.
         self.lent.range(n);
+        if let Some(launch) = &mut self.launch {
+            // In time: the queue has room for some hundred errors.
+            launch.read_errors(&self.socket)?;
+        }
         let mut taken = 0;
         while taken < n {
             let chunk = (n - taken).min(self.batch);
@@ -912,7 +1034,9 @@ impl TxQueue for PacketTx {
         // Frames that the driver has not sent yet are still charged to the socket.
         for _ in 0..1000 {
             if self.socket.unsent_octets()? == 0 {
-                return Ok(());
+                let Some(launch) = &mut self.launch else { return Ok(()) };
+                launch.read_errors(&self.socket)?;
+                return launch.check(&self.interface);
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -1371,6 +1495,43 @@ mod tests {
             let hint = hint_of(wanted, labs);
             assert!(hint.contains(expected) && (hint.is_empty() == expected.is_empty()), "{hint}");
         }
+    }
+
+    #[test]
+    fn launch_times_need_a_discipline_that_keeps_them() {
+        let error = |text: &str| open(&text.parse().unwrap()).err().unwrap().to_string();
+        let text = error("af_packet:lo,launch=1000");
+        assert!(text.contains("lo has ") && text.contains("tc qdisc replace dev lo"), "{text}");
+        let text = error("af_packet:lo,launch=1000,bypass");
+        assert!(text.contains("launch and bypass exclude each other"), "{text}");
+        let text = error("af_packet:lo,launch=0");
+        assert!(text.contains("expected microseconds from the due time"), "{text}");
+    }
+
+    /// The kernel refuses malformed control messages. `lo` does not queue, so frames leave at once.
+    #[test]
+    fn each_frame_has_its_launch_time() {
+        let address: Address = "af_packet:lo".parse().unwrap();
+        let Ok(socket) = packet_socket(&address) else {
+            println!("SKIPPED: packet sockets need root");
+            return;
+        };
+        let launch = Launch::new(&socket, Discipline::Fq, Nanos(1_000_000)).unwrap();
+        socket.bind_packet(1, 0).unwrap();
+        let link = PortLink::new("lo", 1, OnLinkDown::Wait).unwrap().watch().unwrap();
+        let mut tx = PacketTx::new(socket, "lo", link, BATCH, 60, Some(launch));
+        assert!(tx.reads_due());
+        assert_eq!(tx.launches_after(), Nanos(1_000_000));
+        let now = monotonic();
+        let mut batch = tx.lend(3);
+        for i in 0..3 {
+            // Ethernet with a type for experiments (IEEE 802 clause 9.2.4).
+            batch.frame(i, 60, now + Nanos(i as u64))[12..14].copy_from_slice(&[0x88, 0xb5]);
+        }
+        assert_eq!(tx.send(3).unwrap(), 3);
+        let times = tx.messages.controls[..3].iter().map(|control| control.at - now.0);
+        assert_eq!(times.collect::<Vec<_>>(), [1_000_000, 1_000_001, 1_000_002]);
+        tx.finish().unwrap();
     }
 
     #[test]

@@ -30,6 +30,8 @@ const LINK_CREATE: c_int = 28;
 const MMAPABLE: u32 = 1 << 10;
 /// `BPF_F_XDP_HAS_FRAGS`
 const HAS_FRAGS: u32 = 1 << 5;
+/// `BPF_F_XDP_DEV_BOUND_ONLY`
+const BOUND: u32 = 1 << 6;
 /// `BPF_F_TEST_XDP_LIVE_FRAMES`
 const LIVE_FRAMES: u32 = 1 << 1;
 /// `BPF_XDP` of enum bpf_attach_type
@@ -42,6 +44,9 @@ pub enum Kind {
     Xdp {
         frags: bool,
     },
+    /// As `Xdp` with `frags`, for one interface: it may call functions of that driver, and can only
+    /// be attached there, in the driver.
+    XdpOfInterface(u32),
     RawTracepoint,
 }
 
@@ -437,8 +442,10 @@ fn load(object: &Object, kind: Kind, maps: &[RawFd]) -> io::Result<OwnedFd> {
     let btf = if object.functions.len() > 1 { Some(load_btf(object)?) } else { None };
     let (prog_type, prog_flags, expected_attach_type) = match kind {
         Kind::Xdp { frags } => (6, if frags { HAS_FRAGS } else { 0 }, ATTACH_XDP),
+        Kind::XdpOfInterface(_) => (6, HAS_FRAGS | BOUND, ATTACH_XDP),
         Kind::RawTracepoint => (17, 0, 0),
     };
+    let prog_ifindex = if let Kind::XdpOfInterface(index) = kind { index } else { 0 };
     let info = btf.as_ref().map(|b| b.1.as_slice()).unwrap_or_default();
     // The license is GPL, because the kernel reserves several of the helpers for such programs.
     let mut attr = Attr {
@@ -452,7 +459,7 @@ fn load(object: &Object, kind: Kind, maps: &[RawFd]) -> io::Result<OwnedFd> {
         kern_version: 0,
         prog_flags,
         prog_name: name_of(&object.name),
-        prog_ifindex: 0,
+        prog_ifindex,
         expected_attach_type,
         prog_btf_fd: btf.as_ref().map_or(0, |b| b.0.as_raw_fd() as u32),
         func_info_rec_size: if info.is_empty() { 0 } else { 8 },

@@ -41,6 +41,10 @@ pub struct InterfaceInfo {
     pub pause: Option<Pause>,
     /// Entries of the table that spreads received flows over queues (RSS); 0: the driver has none.
     pub rss_entries: u32,
+    /// How it spreads them; `None` if the driver does not report it.
+    pub rss: Option<Rss>,
+    /// Number of rules that choose the queue of a flow (`ethtool -n`); `None`: not supported.
+    pub flow_rules: Option<u32>,
     pub offloads: Vec<Offload>,
     pub state: InterfaceState,
     pub timestamping: Timestamping,
@@ -83,6 +87,49 @@ pub struct Rings {
     pub tx: u32,
     pub max_rx: u32,
     pub max_tx: u32,
+}
+
+/// How a device spreads received flows over its queues (`ethtool -x`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rss {
+    /// Number of queues in the table.
+    pub queues: u32,
+    /// `toeplitz`, `xor` or `crc32`; empty: another, or unknown.
+    pub hash: &'static str,
+    /// Whether both directions of a flow come to one queue: the hash of exchanged addresses and
+    /// ports is the same.
+    pub symmetric: bool,
+}
+
+impl Rss {
+    /// Reads a struct ethtool_rxfh with its table and key: cmd, rss_context, indir_size, key_size,
+    /// hfunc and input_xfrm (octets), reserved; then the table, a word for each entry, and the key.
+    fn read(info: &[u32]) -> Option<Self> {
+        const CONFIG: usize = 6;
+        // enum RXH_XFRM_*: the first two make a hash symmetric by its input.
+        const SYMMETRIC_INPUT: u8 = 3;
+        let [hash, input, ..] = info.get(4)?.to_ne_bytes();
+        let (entries, key) = (*info.get(2)? as usize, *info.get(3)? as usize);
+        let table = info.get(CONFIG..)?.get(..entries)?;
+        let rest = info[CONFIG + entries..].iter().flat_map(|word| word.to_ne_bytes());
+        let key: Vec<u8> = rest.take(key).collect();
+        // A key with a period of 16 bits, because addresses and ports are multiples of that (Woo
+        // and Park, Scalable TCP Session Monitoring with Symmetric Receive-side Scaling, 2012).
+        let periodic = key.len() > 2 && key.windows(3).all(|octets| octets[0] == octets[2]);
+        let mut queues = table.to_vec();
+        queues.sort_unstable();
+        queues.dedup();
+        // ETH_RSS_HASH_TOP, _XOR, _CRC32: a bit for each.
+        let hash = match hash {
+            1 => "toeplitz",
+            2 => "xor",
+            4 => "crc32",
+            _ => "",
+        };
+        let by_input = input != u8::MAX && input & SYMMETRIC_INPUT != 0;
+        let symmetric = hash == "xor" || by_input || hash == "toeplitz" && periodic;
+        Some(Self { queues: queues.len() as u32, hash, symmetric })
+    }
 }
 
 /// Flow control (`ethtool -a`; IEEE 802.3 annex 31B).
@@ -196,6 +243,8 @@ pub(crate) fn describe(link: &Link, ethtool: &Ethtool) -> InterfaceInfo {
         rings: ethtool.rings(&link.name),
         pause: ethtool.pause(&link.name),
         rss_entries: ethtool.rss_entries(&link.name).unwrap_or(0),
+        rss: ethtool.rss(&link.name),
+        flow_rules: ethtool.flow_rules(&link.name),
         offloads: ethtool.offloads(&link.name).unwrap_or_default(),
         state: match link {
             link if !link.is_up() => InterfaceState::Down,
@@ -259,6 +308,7 @@ const ETHTOOL_SGRO: u32 = 0x2c;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GFEATURES: u32 = 0x3a;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETHTOOL_GRXCLSRLCNT: u32 = 0x2e;
 const ETHTOOL_GRSSH: u32 = 0x46;
 const ETH_SS_FEATURES: u32 = 4;
 const ETH_GSTRING_LEN: usize = 32;
@@ -315,6 +365,31 @@ impl Ethtool {
         info[0] = ETHTOOL_GRSSH;
         self.0.ethtool(name, &mut info).ok()?;
         Some(info[2])
+    }
+
+    fn rss(&self, name: &str) -> Option<Rss> {
+        // As in `rss_entries`; the second call repeats the sizes.
+        let mut sizes = [0; 8];
+        sizes[0] = ETHTOOL_GRSSH;
+        self.0.ethtool(name, &mut sizes).ok()?;
+        let [_, _, entries, key, ..] = sizes;
+        // Tables have at most some thousand entries; the limits bound the buffer for the answer.
+        if entries == 0 || entries > 1 << 16 || key > 1 << 10 {
+            return None;
+        }
+        let mut info = vec![0; 6 + entries as usize + key.div_ceil(4) as usize];
+        (info[0], info[2], info[3]) = (ETHTOOL_GRSSH, entries, key);
+        self.0.ethtool(name, &mut info).ok()?;
+        Rss::read(&info)
+    }
+
+    fn flow_rules(&self, name: &str) -> Option<u32> {
+        // struct ethtool_rxnfc: cmd, flow_type, data (64 bits), a flow specification of 168 octets,
+        // rule_cnt; 192 octets.
+        let mut info = [0; 48];
+        info[0] = ETHTOOL_GRXCLSRLCNT;
+        self.0.ethtool(name, &mut info).ok()?;
+        Some(info[46])
     }
 
     fn offloads(&self, name: &str) -> Option<Vec<Offload>> {
@@ -407,4 +482,41 @@ impl Ethtool {
 fn text(words: &[u32]) -> String {
     let octets: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     String::from_utf8_lossy(octets.split(|&c| c == 0).next().unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer to ETHTOOL_GRSSH with this hash and input transformation.
+    fn answer(hash: u8, input: u8, table: &[u32], key: &[u8]) -> Vec<u32> {
+        let kind = u32::from_ne_bytes([hash, input, 0, 0]);
+        let mut info = vec![ETHTOOL_GRSSH, 0, table.len() as u32, key.len() as u32, kind, 0];
+        info.extend(table);
+        let words = key.chunks(4).map(|part| {
+            let mut word = [0; 4];
+            word[..part.len()].copy_from_slice(part);
+            u32::from_ne_bytes(word)
+        });
+        info.extend(words);
+        info
+    }
+
+    #[test]
+    fn a_table_names_its_queues_and_a_key_of_16_bits_is_symmetric() {
+        let (table, key) = ([0, 1, 2, 3, 0, 1, 2, 3], [0x6d, 0x5a].repeat(20));
+        let read = |hash, input, key: &[u8]| Rss::read(&answer(hash, input, &table, key)).unwrap();
+        let symmetric = Rss { queues: 4, hash: "toeplitz", symmetric: true };
+        assert_eq!(read(1, 0, &key), symmetric);
+        let mut other = key.clone();
+        other[39] ^= 1;
+        assert_eq!(read(1, 0, &other), Rss { symmetric: false, ..symmetric });
+        // Linux 6.8: symmetric by the hash's input, with any key. 0xff: not known.
+        assert_eq!(read(1, 1, &other), symmetric);
+        assert!(!read(1, 0xff, &other).symmetric);
+        assert_eq!(read(2, 0, &other), Rss { hash: "xor", ..symmetric });
+        assert_eq!(read(4, 0, &key), Rss { queues: 4, hash: "crc32", symmetric: false });
+        let cut = answer(1, 0, &table, &key);
+        assert_eq!(Rss::read(&cut[..6 + table.len() - 1]), None);
+    }
 }

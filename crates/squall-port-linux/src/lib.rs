@@ -32,7 +32,7 @@ use std::io;
 use squall_port::{Address, Port};
 
 pub use interface::{
-    Channels, InterfaceInfo, InterfaceState, Offload, Pause, Rings, Timestamping,
+    Channels, InterfaceInfo, InterfaceState, Offload, Pause, Rings, Rss, Timestamping,
     interface_counters, list_interfaces, set_gro,
 };
 pub use link::LinkWatch;

@@ -174,6 +174,16 @@ impl Netlink {
         link.ok_or_else(|| io::Error::from_raw_os_error(libc::EPROTO))
     }
 
+    /// The queueing disciplines of interface `index`; none if frames are not queued.
+    pub fn qdiscs(&self, index: u32) -> io::Result<Vec<Qdisc>> {
+        let mut all = Vec::new();
+        let request = Request::with_header(libc::RTM_GETQDISC, libc::NLM_F_DUMP, &[0; TCMSG_LEN]);
+        self.exchange(request, |message| {
+            all.extend(Qdisc::parse(message).filter(|(of, _)| *of == index).map(|(_, one)| one));
+        })?;
+        Ok(all)
+    }
+
     /// Makes two veth interfaces, which are each other's peer.
     pub fn add_veth(&self, names: [&str; 2], mtu: u32, queues: u32) -> io::Result<()> {
         let mut r = Request::new(
@@ -263,6 +273,39 @@ impl Netlink {
     /// `each`.
     fn exchange(&self, request: Request, each: impl FnMut(&[u8])) -> io::Result<()> {
         exchange(&self.0, request, each)
+    }
+}
+
+/// A queueing discipline of an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Qdisc {
+    pub kind: String,
+    pub handle: u32,
+    /// TC_H_ROOT (all ones) for the root; else the class of another discipline.
+    pub parent: u32,
+    /// Attributes of this kind.
+    pub options: Vec<u8>,
+}
+
+// linux/rtnetlink.h: struct tcmsg, and its attributes.
+const TCMSG_LEN: usize = 20;
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+
+impl Qdisc {
+    /// The discipline, and the index of its interface.
+    fn parse(message: &[u8]) -> Option<(u32, Self)> {
+        // struct tcmsg: family, padding, ifindex, handle, parent, info.
+        let [index, handle, parent] = [4, 8, 12].map(|at| message.get(at..at + 4).map(u32_of));
+        let mut qdisc = Self { handle: handle?, parent: parent?, ..Self::default() };
+        for (kind, value) in attributes(message.get(TCMSG_LEN..)?) {
+            match kind {
+                TCA_KIND => qdisc.kind = text(value),
+                TCA_OPTIONS => qdisc.options = value.to_vec(),
+                _ => {}
+            }
+        }
+        Some((index?, qdisc))
     }
 }
 
@@ -409,7 +452,7 @@ fn split_message(octets: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, octets.get(16..len)?, octets.get(len.next_multiple_of(4)..).unwrap_or(&[])))
 }
 
-fn attributes(mut octets: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(crate) fn attributes(mut octets: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let len = usize::from(u16::from_ne_bytes(*octets.first_chunk()?));
         let kind = u16::from_ne_bytes(*octets.get(2..)?.first_chunk()?) & ATTRIBUTE_TYPE;
@@ -655,6 +698,25 @@ mod tests {
         }
         let gone = netlink.link_state(i32::MAX as u32).unwrap_err();
         assert_eq!(gone.raw_os_error(), Some(libc::ENODEV));
+    }
+
+    #[test]
+    fn a_discipline_has_its_interface_its_place_and_its_options() {
+        let mut message = [0u8; TCMSG_LEN];
+        for (at, word) in [(4, 7u32), (8, 0x8001_0000), (12, u32::MAX)] {
+            message[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+        }
+        let mut request = Request::with_header(libc::RTM_NEWQDISC, 0, &message);
+        request.attribute(TCA_KIND, b"etf\0");
+        request.nest(TCA_OPTIONS, |r| r.attribute(1, &[9; 12]));
+        let message = &request.octets[16..];
+        let (index, qdisc) = Qdisc::parse(message).unwrap();
+        let found = (index, &*qdisc.kind, qdisc.handle, qdisc.parent);
+        assert_eq!(found, (7, "etf", 0x8001_0000, u32::MAX));
+        assert_eq!(attributes(&qdisc.options).collect::<Vec<_>>(), [(1, &[9; 12][..])]);
+        assert_eq!(Qdisc::parse(&message[..19]), None);
+        // A loopback interface queues nothing, and every namespace has one, with index 1.
+        assert!(Netlink::open().unwrap().qdiscs(1).unwrap().iter().all(|one| one.kind != "mq"));
     }
 
     #[test]

@@ -59,6 +59,8 @@ unsafe impl Plain for libc::packet_mreq {}
 // SAFETY: integers.
 unsafe impl Plain for u64 {}
 // SAFETY: a struct of integers.
+unsafe impl Plain for libc::sock_txtime {}
+// SAFETY: a struct of integers.
 unsafe impl Plain for libc::xdp_desc {}
 // SAFETY: a struct of integers.
 unsafe impl Plain for libc::xdp_mmap_offsets {}
@@ -195,6 +197,32 @@ impl Socket {
         if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
     }
 
+    /// Takes the next message of the packet socket's error queue. Returns its origin and its code
+    /// (`ee_origin`, `ee_code` of struct sock_extended_err); `None`: there is none.
+    pub fn next_error(&self) -> io::Result<Option<[u8; 2]>> {
+        // linux/if_packet.h
+        const PACKET_TX_TIMESTAMP: c_int = 16;
+        // Control messages of the kernel, aligned as struct cmsghdr.
+        let mut control = [0u64; 16];
+        // SAFETY: all zero is a valid `msghdr`: no name, no parts, no control data.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = mem::size_of_val(&control) as _;
+        let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+        // SAFETY: `message` names writable control data and nothing else; the frame itself is cut
+        // off.
+        if unsafe { libc::recvmsg(self.fd(), &mut message, flags) } < 0 {
+            let error = io::Error::last_os_error();
+            let none = error.kind() == io::ErrorKind::WouldBlock;
+            return if none { Ok(None) } else { Err(error) };
+        }
+        // struct cmsghdr: length, level and kind, in 16 octets; then struct sock_extended_err:
+        // ee_errno in 4 octets, ee_origin, ee_type, ee_code.
+        let [_, kind, error, ..] = control.map(u64::to_ne_bytes);
+        let expected = [libc::SOL_PACKET, PACKET_TX_TIMESTAMP].map(c_int::to_ne_bytes).concat();
+        Ok(Some(if kind[..] == expected[..] { [error[4], error[6]] } else { [0, 0] }))
+    }
+
     /// Octets of sent frames (including the kernel's overhead) that have not left yet.
     pub fn unsent_octets(&self) -> io::Result<c_int> {
         let mut octets: c_int = 0;
@@ -214,6 +242,23 @@ impl Socket {
         // SAFETY: the callers guarantee that `data` is writable and as large as the command's
         // struct.
         check(unsafe { libc::ioctl(self.fd(), libc::SIOCETHTOOL as _, &mut ifreq) }).map(drop)
+    }
+
+    /// Reads or sets an interface's timestamps (`request`: SIOCGHWTSTAMP or SIOCSHWTSTAMP).
+    /// `config` is a struct hwtstamp_config, and gets the answer.
+    pub fn stamping(
+        &self,
+        name: &str,
+        request: libc::c_ulong,
+        config: &mut [c_int; 3],
+    ) -> io::Result<()> {
+        let mut ifreq = EthtoolReq {
+            name: interface_name(name)?,
+            data: config.as_mut_ptr().cast(),
+            _rest: [0; 16],
+        };
+        // SAFETY: both requests read and write a struct of three integers at `data`.
+        check(unsafe { libc::ioctl(self.fd(), request as _, &mut ifreq) }).map(drop)
     }
 }
 
@@ -378,6 +423,14 @@ pub fn prefetch(octets: &[u8], at: usize, len: usize) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (at, end, LINE);
+}
+
+/// Reading of a clock that may not exist, in nanoseconds.
+pub fn try_clock(clock: libc::clockid_t) -> io::Result<i64> {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is writable.
+    check(unsafe { libc::clock_gettime(clock, &mut t) })?;
+    Ok(t.tv_sec * 1_000_000_000 + t.tv_nsec)
 }
 
 /// Reading of `clock` in nanoseconds.

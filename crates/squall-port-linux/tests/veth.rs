@@ -130,6 +130,11 @@ const TESTS: &[(&str, Test)] = &[
         "frames_that_the_driver_drops_are_offered_again_then_counted",
         af_xdp::frames_that_the_driver_drops_are_offered_again_then_counted,
     ),
+    ("flows_over_veth_get_gso_frames_whole", af_xdp::flows_over_veth_get_gso_frames_whole),
+    (
+        "without_a_clock_of_the_nic_the_program_stamps_with_a_note",
+        af_xdp::without_a_clock_of_the_nic_the_program_stamps_with_a_note,
+    ),
     ("af_xdp_polls_and_kicks_as_asked", af_xdp::af_xdp_polls_and_kicks_as_asked),
     ("bad_af_xdp_options_are_reported", af_xdp::bad_af_xdp_options_are_reported),
     (

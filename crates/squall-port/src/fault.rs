@@ -499,6 +499,10 @@ impl TxQueue for FaultTx {
         self.inner.reads_due()
     }
 
+    fn launches_after(&self) -> Nanos {
+        self.inner.launches_after()
+    }
+
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
         for (taken, slot) in self.lent.range(n).enumerate() {
             if self.full.hits() {

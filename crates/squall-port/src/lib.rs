@@ -11,6 +11,7 @@ mod address;
 mod clock;
 pub mod conformance;
 pub mod device;
+mod device_clock;
 pub mod elsewhere;
 pub mod fault;
 mod frame_link;
@@ -32,6 +33,7 @@ use std::{
 
 pub use address::{Address, AddressError};
 pub use clock::{CommonClock, FastClock, monotonic};
+pub use device_clock::{DeviceClock, Reading};
 pub use frame_link::FrameLink;
 pub use generate::{Generation, Generator, Remote};
 pub use link::{Link, LinkEvent, LinkState, MtuChange, OnLinkDown};
@@ -253,6 +255,8 @@ pub struct Hosts {
     /// Whether the port has other uses: then it still receives the frames that it would receive
     /// without these hosts.
     pub shared: bool,
+    /// Whether they exchange UDP datagrams, which GSO and GRO join: their ends must not be lost.
+    pub datagrams: bool,
     /// Number of workers. Receive queue i belongs to worker i and should get the frames of its
     /// flows ([`squall_bpf::owner`]); others may get them, too. 1: one worker has all flows.
     pub workers: u32,
@@ -295,6 +299,12 @@ pub trait TxQueue: Send {
     /// it is always set.
     fn reads_due(&self) -> bool {
         true
+    }
+
+    /// By how much a hand-over may be late so that its frames still leave at their launch times,
+    /// until which the kernel or the NIC holds them. Zero: frames leave when they are sent.
+    fn launches_after(&self) -> Nanos {
+        Nanos::ZERO
     }
 
     /// How many segments of the next GSO frame to send have already left; above 0 only if the queue
@@ -466,6 +476,18 @@ impl Filter {
         };
         if kept == 0 { 0 } else { self.snaplen.min(octets.len() as u32) }
     }
+}
+
+/// Where the header after Ethernet and any VLAN tags begins, for ports whose device or kernel wants
+/// to know it to cut a GSO frame. Beyond the end for a frame that ends before.
+pub fn network_header(frame: &[u8]) -> usize {
+    const ETHERNET: usize = 14;
+    const TAG: usize = 4;
+    let mut at = ETHERNET;
+    while matches!(frame.get(at - 2..at), Some([0x81, 0x00] | [0x88, 0xa8])) {
+        at += TAG;
+    }
+    at
 }
 
 /// Received frames.

@@ -37,7 +37,7 @@ impl Profile {
             || !self.hosts.is_empty()
             || !self.routers.is_empty();
         let streams = !self.streams.is_empty() || !others;
-        set("stream", streams.then(|| self.streams.iter().map(|s| self.stream(s)).collect()));
+        set("stream", streams.then(|| self.streams.iter().map(|s| self.stream_value(s)).collect()));
         let replays = (!self.replays.is_empty())
             .then(|| self.replays.iter().map(|r| r.to_value(name)).collect());
         set("replay", replays);
@@ -119,7 +119,8 @@ impl Profile {
         text
     }
 
-    fn stream(&self, stream: &Stream) -> Json {
+    /// The table of one of the profile's streams, as in [`Profile::to_value`].
+    pub fn stream_value(&self, stream: &Stream) -> Json {
         let (kind, frame) = packet(&stream.packet);
         stream.written(|key| match key {
             "name" => Some(json!(stream.name)),

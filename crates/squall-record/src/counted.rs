@@ -192,7 +192,7 @@ impl Counted {
         }
         let sent = self.names.iter().zip(&self.streams).zip(&self.seen).zip(&plan.streams);
         let beyond = sent.filter_map(|(((name, tx), seen), _)| {
-            let due = tx.packets + tx.not_sent.values().sum::<u64>();
+            let due = tx.packets + tx.not_sent.total();
             let highest = seen.iter().filter_map(|(_, seen)| seen.sequence.highest()).max()?;
             (highest >= due).then(|| (name.clone(), highest, due))
         });
@@ -300,7 +300,7 @@ fn add_port(sum: &mut PortTx, t: PortTx) {
 fn add_stream(sum: &mut StreamTx, s: StreamTx) {
     sum.packets += s.packets;
     sum.octets += s.octets;
-    s.not_sent.into_iter().for_each(|(k, v)| *sum.not_sent.entry(k).or_default() += v);
+    s.not_sent.iter().for_each(|(reason, frames)| sum.not_sent.add(reason, frames));
     // Workers that share a stream are late at the same time, so their delays do not add up.
     sum.stretched = sum.stretched.max(s.stretched);
     sum.first = match (sum.first, s.first) {
@@ -308,5 +308,9 @@ fn add_stream(sum: &mut StreamTx, s: StreamTx) {
         (a, b) => a.or(b),
     };
     sum.last = sum.last.max(s.last);
-    sum.departure_error.merge(&s.departure_error);
+    match (&mut sum.departure_error, s.departure_error) {
+        (Some(all), Some(errors)) => all.merge(&errors),
+        (all @ None, errors) => *all = errors,
+        (Some(_), None) => {}
+    }
 }

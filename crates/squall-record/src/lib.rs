@@ -297,6 +297,7 @@ impl Record<'_> {
                 .map(|(name, frames, _)| (name.to_owned(), frames))
                 .collect(),
             stretched: named()
+                .filter(|(_, tx)| tx.stretched > Nanos::ZERO)
                 .map(|(name, tx)| (name.clone(), tx.stretched.as_secs_f64()))
                 .collect(),
             receives: counted.rx.iter().map(|queues| !queues.is_empty()).collect(),

@@ -273,6 +273,7 @@ fn role(flows: &FlowStatistics, seconds: Seconds) -> RoleReport {
         busiest_second: None,
         setup_ns: distribution(&flows.setup),
         first_byte_ns: distribution(&flows.first_byte),
+        first_byte_from_start_ns: distribution(&flows.first_byte_from_start),
         transaction_ns: distribution(&flows.transaction),
         duration_ns: distribution(&flows.duration),
         duration_from_due_ns: distribution(&flows.corrected),
@@ -286,6 +287,11 @@ fn role(flows: &FlowStatistics, seconds: Seconds) -> RoleReport {
             resumed: tls.resumed,
             handshakes_per_second: a_second(tls.handshakes as f64),
             handshake_ns: distribution(&tls.handshake),
+            early_offered: tls.early_offered,
+            early_accepted: tls.early_accepted,
+            early_octets_accepted: tls.early_octets_accepted,
+            early_refused: tls.early_refused,
+            early_octets_refused: tls.early_octets_refused,
             failed: tls.failed.clone(),
             truncated: tls.truncated,
             ciphers: named(tls.ciphers.iter().map(|(name, n)| (*name, *n))),
@@ -321,6 +327,10 @@ fn http3(counts: &Http3Counts) -> Http3Report {
         early_accepted: counts.early_accepted,
         early_refused: counts.early_refused,
         strays: counts.strays,
+        migrations: counts.migrations,
+        rebindings: counts.rebindings,
+        paths_failed: counts.paths_failed,
+        not_moved: by_name(&counts.not_moved),
     }
 }
 

@@ -154,7 +154,7 @@ impl Record<'_> {
             .iter()
             .zip(&self.plan.streams)
             .filter(|(_, planned)| planned.port == port);
-        streams.for_each(|(s, _)| all.merge(&s.departure_error));
+        streams.filter_map(|(s, _)| s.departure_error.as_ref()).for_each(|own| all.merge(own));
         all
     }
 

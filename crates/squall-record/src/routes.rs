@@ -133,7 +133,7 @@ impl Record<'_> {
             arrived.map(of).max()
         };
         let arrived = ports.values().filter_map(highest).max();
-        let unsent: u64 = tx.not_sent.values().sum();
+        let unsent = tx.not_sent.total();
         let (least, most) = (stream.sent + tx.packets, stream.sent + tx.packets + unsent);
         let end = match arrived {
             // The frames of another node may not all have been sent.
@@ -160,7 +160,7 @@ impl Record<'_> {
         let sent = tx.packets.checked_sub(1)? as f64 / span;
         let begin = tx.first?.saturating_sub(self.start).as_secs_f64();
         // Frames that were not sent have numbers, too, and would be loss of connectivity.
-        let unsent: u64 = tx.not_sent.values().sum();
+        let unsent = tx.not_sent.total();
         let is_whole = unsent as f64 <= RATE_TOLERANCE * tx.packets as f64;
         (is_whole && (sent / pps - 1.0).abs() <= RATE_TOLERANCE).then(|| LaneClock {
             period: routes as f64 / pps,

@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, time::Instant};
 
+use squall_engine::Snapshot;
+use squall_plan::Plan;
 use squall_report::report::{CaptureSample, PortSample, Report, Sample, StreamSample};
 use squall_stats::Histogram;
 use squall_units::{L1_OVERHEAD, Nanos};
@@ -36,40 +38,83 @@ impl Last {
             histograms: StreamHistograms::new(),
         }
     }
-}
 
-impl Record<'_> {
-    /// Rates and percentiles since the last sample. `report` is the report on this record at `now`.
-    pub fn sample(&self, last: &mut Last, report: &Report, now: Instant) -> Sample {
-        let (counted, elapsed) = (&self.counted, self.duration);
+    /// Rates of ports since the last sample, from snapshots of all workers at `now`. Rates of
+    /// streams are left out.
+    pub fn sample_ports(
+        &mut self,
+        plan: &Plan,
+        snapshots: &[Snapshot],
+        (elapsed, now): (Nanos, Instant),
+    ) -> Sample {
+        let mut counts = vec![[0; 4]; plan.ports.len()];
+        for snapshot in snapshots {
+            for tx in &snapshot.tx {
+                counts[tx.port][0] += tx.packets;
+                counts[tx.port][1] += tx.octets;
+            }
+            for rx in &snapshot.rx {
+                counts[rx.port][2] += rx.seen.packets;
+                counts[rx.port][3] += rx.seen.octets;
+            }
+        }
+        let dt = self.advance(elapsed, now);
+        let ports = plan.ports.iter().map(|port| &port.name).zip(counts);
+        Sample { t_s: elapsed.as_secs_f64(), ports: self.ports(dt, ports), ..Sample::default() }
+    }
+
+    /// Moves to a later time. Returns the time since the last sample in seconds.
+    fn advance(&mut self, elapsed: Nanos, now: Instant) -> f64 {
         // Use the run's own time, which samples contain: rates multiplied by intervals then equal
         // the counters, even if a run starts long after it was created. On virtual time, only the
         // machine's clock can show progress.
-        let dt = match elapsed.saturating_sub(last.elapsed) {
-            Nanos::ZERO => now.duration_since(last.at).as_secs_f64().max(1e-9),
+        let dt = match elapsed.saturating_sub(self.elapsed) {
+            Nanos::ZERO => now.duration_since(self.at).as_secs_f64().max(1e-9),
             since => since.as_secs_f64(),
         };
-        (last.at, last.elapsed) = (now, elapsed);
-        last.ports.resize(report.ports.len(), [0; 4]);
-        last.streams.resize(counted.names.len(), [0; 2]);
-        let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / dt;
-        let mut sample = Sample { t_s: elapsed.as_secs_f64(), ..Sample::default() };
-        for (p, then) in report.ports.iter().zip(&mut last.ports) {
-            let now = [p.tx.packets, p.tx.octets, p.rx.packets, p.rx.octets];
+        (self.at, self.elapsed) = (now, elapsed);
+        dt
+    }
+
+    /// The rates of ports over `dt` seconds, from their names and counters now: frames and octets
+    /// sent, then received.
+    fn ports<'n>(
+        &mut self,
+        dt: f64,
+        counts: impl ExactSizeIterator<Item = (&'n String, [u64; 4])>,
+    ) -> Vec<PortSample> {
+        self.ports.resize(counts.len(), [0; 4]);
+        let port = |((name, now), then): ((&String, [u64; 4]), &mut [u64; 4])| {
             let [tx_pps, tx_octets, rx_pps, rx_octets] =
-                std::array::from_fn(|i| rate(now[i], then[i]));
+                std::array::from_fn(|i| now[i].saturating_sub(then[i]) as f64 / dt);
             *then = now;
             let l1 = |pps: f64, octets: f64| (octets + pps * f64::from(L1_OVERHEAD)) * 8.0;
-            sample.ports.push(PortSample {
-                name: p.name.clone(),
+            PortSample {
+                name: name.clone(),
                 tx_pps,
                 tx_bps_l1: l1(tx_pps, tx_octets),
                 tx_bps_l2: tx_octets * 8.0,
                 rx_pps,
                 rx_bps_l1: l1(rx_pps, rx_octets),
                 rx_bps_l2: rx_octets * 8.0,
-            });
-        }
+            }
+        };
+        counts.zip(&mut self.ports).map(port).collect()
+    }
+}
+
+impl Record<'_> {
+    /// Rates and percentiles since the last sample. `report` is the report on this record at `now`.
+    pub fn sample(&self, last: &mut Last, report: &Report, now: Instant) -> Sample {
+        let (counted, elapsed) = (&self.counted, self.duration);
+        let dt = last.advance(elapsed, now);
+        last.streams.resize(counted.names.len(), [0; 2]);
+        let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / dt;
+        let mut sample = Sample { t_s: elapsed.as_secs_f64(), ..Sample::default() };
+        let counts = report.ports.iter().map(|port| {
+            (&port.name, [port.tx.packets, port.tx.octets, port.rx.packets, port.rx.octets])
+        });
+        sample.ports = last.ports(dt, counts);
         if let Some(capture) = &report.capture {
             let now = [capture.written_packets, capture.written_octets];
             let [written_pps, written_octets] =
@@ -118,7 +163,7 @@ impl Record<'_> {
     fn histograms(&self, i: usize) -> (Histogram, Histogram) {
         let (counted, mut delay) = (&self.counted, Histogram::default());
         counted.seen[i].iter().for_each(|(_, s)| delay.merge(s.delay.delay()));
-        (counted.streams[i].departure_error.clone(), delay)
+        (counted.streams[i].departure_error.as_deref().cloned().unwrap_or_default(), delay)
     }
 }
 

@@ -45,8 +45,8 @@ impl Record<'_> {
                 _ => t.packets.saturating_sub(segments) as f64 / seconds,
             },
             asked_pps: planned.and_then(|s| s.mean_rate_within(span)),
-            not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
-            departure_error_ns: distribution(&t.departure_error),
+            not_sent: t.not_sent.iter().map(|(k, v)| (k.to_owned(), v)).collect(),
+            departure_error_ns: t.departure_error.as_deref().and_then(distribution),
             rx: (known && listening && self.is_known(i)).then(|| {
                 let routes = self.routes(i).map(|routes| Box::new(routes.report(plan)));
                 let mut rx = StreamRx { routes, ..self.received(i) };
@@ -58,7 +58,7 @@ impl Record<'_> {
                     rx.loss_ratio =
                         if t.packets > 0 { lost as f64 / t.packets as f64 } else { 0.0 };
                 }
-                rx
+                Box::new(rx)
             }),
         }
     }

@@ -630,11 +630,24 @@ impl Gathered {
         self.octets.len() >= Chunk::OCTETS || self.marks.len() >= Chunk::FRAMES
     }
 
-    fn push(&mut self, octets: &[u8], time_ns: u64, flow: FlowId, mark: Mark) {
+    /// Adds a frame; its flow is found later, together with those of the others.
+    fn push(&mut self, octets: &[u8], time_ns: u64, mark: Mark) {
         self.octets.extend_from_slice(octets);
         self.times.push(time_ns);
         self.marks.push(mark);
-        self.flows.push(flow);
+    }
+
+    /// Finds the flows of all frames.
+    fn find_flows(&mut self, stats: &mut Option<Stats>) {
+        let Self { octets, marks, flows, .. } = self;
+        let Some(stats) = stats else { return flows.resize(marks.len(), FlowId::default()) };
+        let mut rest = octets.as_slice();
+        let frames = marks.iter().map(|mark| {
+            let (frame, after) = rest.split_at(mark.len() as usize);
+            rest = after;
+            frame
+        });
+        stats.flows_of(frames, flows);
     }
 
     /// Copies the frames without spare capacity.
@@ -964,8 +977,9 @@ impl Pass {
                     Err(fault) => return Err(fault),
                 }
             };
-            self.take(which, stats, frames);
+            self.take(which, frames);
         }
+        frames.find_flows(stats);
         Ok(!frames.marks.is_empty())
     }
 
@@ -978,7 +992,7 @@ impl Pass {
             .map(|(_, i)| i)
     }
 
-    fn take(&mut self, which: usize, stats: &mut Option<Stats>, frames: &mut Gathered) {
+    fn take(&mut self, which: usize, frames: &mut Gathered) {
         let head = &mut self.heads[which];
         let held = head.packets[head.at];
         head.at += 1;
@@ -1017,9 +1031,8 @@ impl Pass {
                 return;
             }
             let octets = &octets[..octets.len().min(most)];
-            let flow = stats.as_mut().map_or(FlowId::default(), |stats| stats.flow(octets));
             let mark = Mark::new(octets.len(), port as u8, truncated, std::mem::take(begins));
-            frames.push(octets, time_ns, flow, mark);
+            frames.push(octets, time_ns, mark);
         };
         match editor {
             None => put(&octets, held.time_ns),

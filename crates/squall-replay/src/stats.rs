@@ -7,8 +7,8 @@
 //! ([`Stats::addresses_change`]).
 //!
 //! Counting takes two steps, because only sent packets count, and their addresses have changed by
-//! then. [`Stats::flow`] finds the flow of a packet as captured, **before** [`crate::Unique`]
-//! changes its addresses. This takes some tens of nanoseconds, and only once for a packet that is
+//! then. [`Stats::flows_of`] finds the flows of packets as captured, **before** [`crate::Unique`]
+//! changes their addresses. This takes some tens of nanoseconds, and only once for a packet that is
 //! kept for all loops. [`Stats::sent`] counts the packet after it has left, which takes some
 //! nanoseconds. So memory holds the flows of the captures, regardless of the number of loops, and
 //! the busiest hosts are shown with their addresses in the captures.
@@ -17,7 +17,7 @@ use std::{collections::HashMap, net::IpAddr};
 
 use squall_measure::{
     census::Share,
-    flow::{FlowKey, FlowTable, Fragment, Headers, Link},
+    flow::{FlowKey, FlowTable, Fragment, Headers, Link, Seen},
 };
 
 use crate::unique::Unique;
@@ -29,7 +29,7 @@ pub struct Settings {
     /// A flow that is idle for longer than this has ended, and its next packet begins another flow:
     /// tcpreplay's `--flow-expiry`.
     pub expiry_ns: Option<u64>,
-    /// Maximum number of flows, each of which takes 128 octets of memory. Packets of further flows
+    /// Maximum number of flows, each of which takes 104 octets of memory. Packets of further flows
     /// count as overflow packets.
     pub max_flows: u32,
     /// Number of rows in the lists of busiest hosts and flows.
@@ -46,9 +46,7 @@ impl Default for Settings {
 #[derive(Clone, Debug)]
 pub struct Stats {
     settings: Settings,
-    /// Index into `flows` for each flow.
-    places: FlowTable<u32>,
-    flows: Vec<Flow>,
+    flows: FlowTable<SentFlow>,
     /// Number of address changes.
     change: u64,
     counts: FlowCounts,
@@ -57,9 +55,8 @@ pub struct Stats {
     other: Vec<Share>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Flow {
-    key: FlowKey,
+#[derive(Clone, Copy, Debug, Default)]
+struct SentFlow {
     /// Packets and octets sent.
     share: Share,
     last_ns: u64,
@@ -85,6 +82,8 @@ impl FlowId {
 
 /// Index of non-IP packets in [`Stats::other`].
 const NO_IP: usize = 512;
+/// Number of frames whose flows are fetched from memory together.
+const BATCH: usize = 64;
 
 /// Counters of flows, with tcpreplay's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,40 +123,62 @@ impl Stats {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            places: FlowTable::new(settings.max_flows as usize, None),
-            flows: Vec::new(),
+            flows: FlowTable::new(settings.max_flows as usize, None),
             change: 0,
             counts: FlowCounts::default(),
             other: vec![Share::default(); NO_IP + 1],
         }
     }
 
-    /// Finds the flow of a packet, before [`Unique::apply`]. The packet is counted only when it is
-    /// passed to [`Stats::sent`].
-    #[inline]
-    pub fn flow(&mut self, octets: &[u8]) -> FlowId {
-        let key = match self.settings.link {
-            Link::Ethernet => Headers::plain(octets),
-            _ => None,
-        };
-        match key {
-            Some(key) => self.place(&key),
-            None => self.look_closer(octets),
+    /// Finds the flow of each of `frames`, before [`Unique::apply`], and appends it to `into`. A
+    /// packet is counted only when it is passed to [`Stats::sent`].
+    pub fn flows_of<'a>(
+        &mut self,
+        frames: impl IntoIterator<Item = &'a [u8]>,
+        into: &mut Vec<FlowId>,
+    ) {
+        let mut frames = frames.into_iter();
+        // The memory of many flows is fetched for several frames at once.
+        let none: &[u8] = &[];
+        let mut batch = [(None, none); BATCH];
+        loop {
+            let (mut hashes, mut n) = ([0; BATCH], 0);
+            for octets in frames.by_ref().take(BATCH) {
+                let key = self.plain(octets);
+                hashes[n] = key.map_or(0, |key| self.flows.hash(&key));
+                batch[n] = (key, octets);
+                n += 1;
+            }
+            self.flows.prefetch(&hashes[..n]);
+            for ((key, octets), hash) in batch[..n].iter().zip(hashes) {
+                into.push(match key {
+                    Some(key) => self.place(key, hash),
+                    None => self.look_closer(octets),
+                });
+            }
+            if n < BATCH {
+                return;
+            }
         }
     }
 
     #[inline]
-    fn place(&mut self, key: &FlowKey) -> FlowId {
-        let Some(place) = self.places.entry(key, 0) else {
+    fn plain(&self, octets: &[u8]) -> Option<FlowKey> {
+        match self.settings.link {
+            Link::Ethernet => Headers::plain(octets),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn place(&mut self, key: &FlowKey, hash: u64) -> FlowId {
+        let Some((index, seen)) = self.flows.index_hashed(key, hash, 0) else {
             return FlowId(FlowId::OTHER | FlowId::OVERFLOW | kind(key) as u32);
         };
-        if *place == 0 {
-            // Indices count from 1, because 0 marks a flow that the table has just created.
-            *place = self.flows.len() as u32 + 1;
-            let (share, changes) = (Share::default(), Unique::changes(key));
-            self.flows.push(Flow { key: *key, share, last_ns: 0, change: 0, changes });
+        if seen == Seen::New {
+            self.flows.value_mut(index).changes = Unique::changes(key);
         }
-        FlowId(*place - 1)
+        FlowId(index as u32)
     }
 
     #[cold]
@@ -165,7 +186,7 @@ impl Stats {
         let headers = Headers::parse(octets, self.settings.link);
         let is_ip = headers.key.is_ip();
         if is_ip && headers.fault.is_none() && headers.fragment != Fragment::Later {
-            return self.place(&headers.key);
+            return self.place(&headers.key, self.flows.hash(&headers.key));
         }
         let invalid = if headers.fault.is_some() { FlowId::INVALID } else { 0 };
         FlowId(FlowId::OTHER | invalid | if is_ip { kind(&headers.key) } else { NO_IP } as u32)
@@ -188,7 +209,7 @@ impl Stats {
             return self.sent_other(flow, len);
         }
         self.counts.flow_packets += 1;
-        let flow = &mut self.flows[flow.0 as usize];
+        let flow = self.flows.value_mut(flow.0 as usize);
         if flow.share.packets == 0 || flow.changes && flow.change != self.change {
             self.counts.unique_flows += 1;
         } else if self
@@ -215,13 +236,6 @@ impl Stats {
         }
     }
 
-    /// [`Stats::flow`] and [`Stats::sent`] in one call, for packets whose addresses do not change.
-    #[inline]
-    pub fn observe(&mut self, octets: &[u8], len: u32, time_ns: u64) {
-        let flow = self.flow(octets);
-        self.sent(flow, len, time_ns);
-    }
-
     /// Flow counters so far.
     pub fn counts(&self) -> FlowCounts {
         FlowCounts { flows: self.counts.unique_flows + self.counts.expired_flows, ..self.counts }
@@ -229,13 +243,13 @@ impl Stats {
 
     /// All results so far.
     pub fn result(&self) -> Summary {
-        let flows = || self.flows.iter().filter(|flow| flow.share.packets > 0);
+        let flows = || self.flows.iter().filter(|flow| flow.value.share.packets > 0);
         let mut protocols = self.other.clone();
         let mut talkers: HashMap<IpAddr, Share> = HashMap::new();
         for flow in flows() {
-            protocols[kind(&flow.key)] += flow.share;
+            protocols[kind(&flow.key)] += flow.value.share;
             if let Some(src) = flow.key.src_ip() {
-                *talkers.entry(src).or_default() += flow.share;
+                *talkers.entry(src).or_default() += flow.value.share;
             }
         }
         let protocols = protocols.into_iter().zip(0..).map(|(share, place)| {
@@ -243,7 +257,7 @@ impl Stats {
             (version, (place % 256) as u8, share)
         });
         let protocols = protocols.filter(|row| row.2.packets > 0).collect();
-        let top_flows = flows().map(|flow| (flow.key, flow.share)).collect();
+        let top_flows = flows().map(|flow| (flow.key, flow.value.share)).collect();
         Summary {
             counts: self.counts(),
             protocols: busiest(protocols, usize::MAX, |row| (row.2, (row.0, row.1))),
@@ -264,11 +278,16 @@ impl FlowCounts {
 
 /// Sorts rows by octets, then packets, then their natural order, and keeps the first `most`.
 fn busiest<T, O: Ord>(mut rows: Vec<T>, most: usize, by: impl Fn(&T) -> (Share, O)) -> Vec<T> {
-    rows.sort_unstable_by(|a, b| {
+    let order = |a: &T, b: &T| {
         let ((a, a_is), (b, b_is)) = (by(a), by(b));
         (b.octets, b.packets).cmp(&(a.octets, a.packets)).then(a_is.cmp(&b_is))
-    });
-    rows.truncate(most);
+    };
+    // There may be a million rows, of which ten are shown.
+    if most < rows.len() {
+        rows.select_nth_unstable_by(most, order);
+        rows.truncate(most);
+    }
+    rows.sort_unstable_by(order);
     rows
 }
 
@@ -305,6 +324,15 @@ mod tests {
     const GROUP: [u8; 4] = [224, 0, 0, 251];
     const S: u64 = 1_000_000_000;
 
+    impl Stats {
+        /// Counts a packet whose addresses do not change.
+        fn observe(&mut self, octets: &[u8], len: u32, time_ns: u64) {
+            let mut flows = Vec::new();
+            self.flows_of([octets], &mut flows);
+            self.sent(flows[0], len, time_ns);
+        }
+    }
+
     fn stats(settings: Settings) -> Stats {
         Stats::new(settings)
     }
@@ -334,6 +362,23 @@ mod tests {
         assert_eq!(summary.protocols.iter().map(|row| row.2.packets).sum::<u64>(), 7);
         assert_eq!(summary.talkers[0], (A.into(), Share { packets: 3, octets: 180 }));
         assert_eq!((summary.top_flows[0].0.src_port, summary.top_flows[0].1.packets), (1, 2));
+    }
+
+    #[test]
+    fn frames_together_have_the_flows_of_frames_one_by_one() {
+        let frame = |i: u8| udp(A, [10, 0, i % 7, 2], i);
+        let mut frames: Vec<_> = (0..3 * BATCH as u8).map(frame).collect();
+        frames[BATCH - 1][12] = 9;
+        frames[BATCH].truncate(30);
+        let settings = Settings { max_flows: 100, ..Settings::default() };
+        let (mut together, mut single) = (stats(settings), stats(settings));
+        let (mut found, mut expected) = (Vec::new(), Vec::new());
+        together.flows_of(frames.iter().map(Vec::as_slice), &mut found);
+        for frame in &frames {
+            single.flows_of([frame.as_slice()], &mut expected);
+        }
+        assert_eq!((found.len(), &found), (frames.len(), &expected));
+        assert!(found.contains(&FlowId(99)) && !found.contains(&FlowId(100)));
     }
 
     #[test]

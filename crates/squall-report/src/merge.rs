@@ -165,6 +165,12 @@ impl Merge for BTreeMap<String, u64> {
     }
 }
 
+impl<T: Merge> Merge for Box<T> {
+    fn merge(&mut self, other: &Self) {
+        (**self).merge(other);
+    }
+}
+
 /// A value that only one part has is the value of the whole.
 impl<T: Merge + Clone> Merge for Option<T> {
     fn merge(&mut self, other: &Self) {

@@ -17,7 +17,10 @@ use prometheus_client::{
     metrics::MetricType,
     registry::Registry,
 };
-use squall::report::{Distribution, PortReport, Report, StreamReport, StreamRx};
+use squall::report::{
+    Distribution, PortReport, Report, StreamReport, StreamRx,
+    flows::{RoleReport, RolesReport, TemplateReport, TlsReport},
+};
 
 use crate::{
     Refusal,
@@ -31,6 +34,8 @@ use crate::{
 /// Maximum number of streams to export, because each stream adds many series. For runs with more
 /// streams, only sums are exported.
 const STREAMS: usize = 1000;
+/// Maximum number of templates of flows to export.
+const TEMPLATES: usize = 100;
 /// Time for which the series of a run stay after its end, long enough for several scrapes of its
 /// last values.
 pub const STAY: Duration = Duration::from_secs(300);
@@ -43,26 +48,69 @@ pub const STAYING: usize = 16;
 pub struct Figures {
     ports: Vec<PortReport>,
     streams: Vec<StreamReport>,
+    templates: Vec<TemplateReport>,
 }
 
 impl Figures {
     pub fn of(report: &Report) -> Self {
-        let received = |rx: &StreamRx| StreamRx {
-            known_by: rx.known_by,
-            packets: rx.packets,
-            duplicates: rx.duplicates,
-            reordered: rx.reordered,
-            lost: rx.lost,
-            latency_ns: rx.latency_ns.as_ref().map(in_buckets),
-            ..StreamRx::default()
+        let received = |rx: &StreamRx| {
+            Box::new(StreamRx {
+                known_by: rx.known_by,
+                packets: rx.packets,
+                duplicates: rx.duplicates,
+                reordered: rx.reordered,
+                lost: rx.lost,
+                latency_ns: rx.latency_ns.as_ref().map(in_buckets),
+                ..StreamRx::default()
+            })
         };
         let streams = report.streams.iter().take(STREAMS).map(|stream| StreamReport {
             name: stream.name.clone(),
             tx_packets: stream.tx_packets,
-            rx: stream.rx.as_ref().map(received),
+            rx: stream.rx.as_deref().map(received),
             ..StreamReport::default()
         });
-        Self { ports: report.ports.clone(), streams: streams.collect() }
+        let templates = templates(report).iter().take(TEMPLATES).map(|template| TemplateReport {
+            name: template.name.clone(),
+            roles: RolesReport {
+                client: template.roles.client.as_ref().map(exported),
+                server: template.roles.server.as_ref().map(exported),
+            },
+        });
+        Self {
+            ports: report.ports.clone(),
+            streams: streams.collect(),
+            templates: templates.collect(),
+        }
+    }
+}
+
+fn templates(report: &Report) -> &[TemplateReport] {
+    report.flows.as_ref().map_or(&[], |flows| &flows.templates)
+}
+
+/// The exported figures.
+fn exported(role: &RoleReport) -> RoleReport {
+    let times = |of: &Option<Distribution>| of.as_ref().map(in_buckets);
+    RoleReport {
+        attempted: role.attempted,
+        completed: role.completed,
+        failed: role.failed.clone(),
+        active: role.active,
+        received_octets: role.received_octets,
+        sent_octets: role.sent_octets,
+        http: role.http.clone(),
+        setup_ns: times(&role.setup_ns),
+        first_byte_ns: times(&role.first_byte_ns),
+        first_byte_from_start_ns: times(&role.first_byte_from_start_ns),
+        transaction_ns: times(&role.transaction_ns),
+        tls: role
+            .tls
+            .as_ref()
+            .map(|tls| TlsReport { handshake_ns: times(&tls.handshake_ns), ..tls.clone() }),
+        http2: role.http2.clone(),
+        http3: role.http3.clone(),
+        ..RoleReport::default()
     }
 }
 
@@ -231,17 +279,22 @@ fn all(service: &Service) -> Families {
     process(&mut all, service.started);
     for live in live {
         let latest = live.latest();
-        let figures =
-            latest.as_ref().map(|latest| (&*latest.report.ports, &*latest.report.streams));
+        let figures = latest.as_ref().map(|latest| {
+            let report = &latest.report;
+            (&*report.ports, &*report.streams, templates(report))
+        });
         run(&mut all, &live.row(), figures);
     }
     for (row, figures) in service.runs.lately(Instant::now()) {
-        run(&mut all, &row, Some((&figures.ports, &figures.streams)));
+        let figures = (&*figures.ports, &*figures.streams, &*figures.templates);
+        run(&mut all, &row, Some(figures));
     }
     all
 }
 
-fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[StreamReport])>) {
+type RunFigures<'a> = (&'a [PortReport], &'a [StreamReport], &'a [TemplateReport]);
+
+fn run(all: &mut Families, row: &RunRow, figures: Option<RunFigures<'_>>) {
     let of = |more: &[Label<'_>]| -> Labels {
         let run = [("run", row.id.as_str())];
         run.iter().chain(more).map(|(name, value)| (*name, (*value).to_owned())).collect()
@@ -263,7 +316,7 @@ fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[Strea
     if let Some(cluster) = &row.cluster {
         nodes(all, cluster, of);
     }
-    let Some((ports, streams)) = figures else { return };
+    let Some((ports, streams, templates)) = figures else { return };
     for port in ports {
         let interface = squall_machine::ports::interface_of(&port.address).unwrap_or_default();
         let here = [("port", port.name.as_str()), ("interface", interface.as_str())];
@@ -323,6 +376,117 @@ fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[Strea
                 &labels,
                 seconds(latency),
             );
+        }
+    }
+    for template in templates.iter().take(TEMPLATES) {
+        let TemplateReport { name, roles } = template;
+        for (side, role) in [("client", &roles.client), ("server", &roles.server)] {
+            let Some(role) = role else { continue };
+            let here = [("template", name.as_str()), ("side", side)];
+            flows(all, role, |more| of(&[&here[..], more].concat()));
+        }
+    }
+}
+
+/// Adds the metrics of a template's flows at one end.
+fn flows(all: &mut Families, role: &RoleReport, of: impl Fn(&[Label<'_>]) -> Labels) {
+    let labels = of(&[]);
+    all.gauge("squall_flow_active", "Open flows", &labels, role.active as f64);
+    let mut count = |name, help, value| all.count(name, help, &labels, value);
+    count("squall_flow_attempted", "Flows that started", role.attempted);
+    count("squall_flow_completed", "Flows that ended normally", role.completed);
+    count("squall_flow_received_bytes", "Application data received", role.received_octets);
+    count("squall_flow_sent_bytes", "Application data sent", role.sent_octets);
+    for (name, help, kind, counts) in [
+        ("squall_flow_failed", "Flows that failed, by reason", "reason", &role.failed),
+        ("squall_flow_http_responses", "HTTP responses by class", "class", &role.http),
+    ] {
+        for (word, n) in counts {
+            all.count(name, help, &of(&[(kind, word)]), *n);
+        }
+    }
+    let (setup, tls) = (role.setup_ns.as_ref(), role.tls.as_ref());
+    for (name, help, times) in [
+        ("squall_flow_setup_seconds", "From the SYN to the end of the handshake", setup),
+        (
+            "squall_flow_tls_handshake_seconds",
+            "From the end of TCP's handshake to the end of that of TLS",
+            tls.and_then(|tls| tls.handshake_ns.as_ref()),
+        ),
+        (
+            "squall_flow_first_byte_seconds",
+            "From a request to the first octet of its answer",
+            role.first_byte_ns.as_ref(),
+        ),
+        (
+            "squall_flow_first_byte_from_start_seconds",
+            "From the start of a flow to the first octet of its first answer",
+            role.first_byte_from_start_ns.as_ref(),
+        ),
+        (
+            "squall_flow_transaction_seconds",
+            "From a request to the last octet of its answer",
+            role.transaction_ns.as_ref(),
+        ),
+    ] {
+        if let Some(times) = times {
+            all.add(name, help, MetricType::Histogram, &labels, seconds(times));
+        }
+    }
+    if let Some(tls) = tls {
+        let help = "TLS handshakes";
+        for (resumed, n) in
+            [("no", tls.handshakes.saturating_sub(tls.resumed)), ("yes", tls.resumed)]
+        {
+            all.count("squall_flow_tls_handshakes", help, &of(&[("resumed", resumed)]), n);
+        }
+        let help = "TLS sessions with early data (0-RTT): offered by clients, of these accepted or refused";
+        for (outcome, n) in [
+            ("offered", tls.early_offered),
+            ("accepted", tls.early_accepted),
+            ("refused", tls.early_refused),
+        ] {
+            all.count("squall_flow_tls_early_data", help, &of(&[("outcome", outcome)]), n);
+        }
+    }
+    let http2 = role.http2.as_ref().map(|of| {
+        let heads = [
+            ("sent", of.head_octets_sent, of.compressed_octets_sent, &of.resets_sent),
+            (
+                "received",
+                of.head_octets_received,
+                of.compressed_octets_received,
+                &of.resets_received,
+            ),
+        ];
+        ("2", of.streams, heads)
+    });
+    let http3 = role.http3.as_ref().map(|of| {
+        let heads = [
+            ("sent", of.head_octets_sent, of.compressed_octets_sent, &of.resets_sent),
+            (
+                "received",
+                of.head_octets_received,
+                of.compressed_octets_received,
+                &of.resets_received,
+            ),
+        ];
+        ("3", of.streams, heads)
+    });
+    for (version, streams, directions) in http2.into_iter().chain(http3) {
+        let help = "Streams of HTTP/2 and HTTP/3";
+        all.count("squall_flow_http_streams", help, &of(&[("version", version)]), streams);
+        for (direction, octets, compressed, resets) in directions {
+            let here = [("version", version), ("direction", direction)];
+            let help = "Octets of header fields before compression (HPACK, QPACK)";
+            all.count("squall_flow_http_field_bytes", help, &of(&here), octets);
+            let help = "Octets of header fields after compression";
+            all.count("squall_flow_http_compressed_field_bytes", help, &of(&here), compressed);
+            for (code, n) in resets {
+                let help = "Streams that were reset, by error code";
+                let labels = of(&[here[0], here[1], ("code", code)]);
+                all.count("squall_flow_http_resets", help, &labels, *n);
+            }
         }
     }
 }
@@ -485,6 +649,48 @@ mod tests {
              5\n# HELP b B\n# TYPE b gauge\nb 0.5\n# HELP c_info C\n# TYPE c_info \
              gauge\nc_info{version=\"7\"} 1\n"
         );
+    }
+
+    #[test]
+    fn flows_have_the_figures_of_their_protocols() {
+        let times =
+            Distribution { count: 1, bins: vec![(900, 1_001, 1)], ..Distribution::default() };
+        let role = RoleReport {
+            attempted: 7,
+            failed: [("reset".to_owned(), 2)].into(),
+            first_byte_from_start_ns: Some(times),
+            tls: Some(TlsReport {
+                handshakes: 5,
+                resumed: 3,
+                early_accepted: 2,
+                ..Default::default()
+            }),
+            http2: Some(squall::report::flows::Http2Report {
+                streams: 9,
+                head_octets_sent: 100,
+                compressed_octets_sent: 30,
+                resets_received: [("CANCEL".to_owned(), 1)].into(),
+                ..Default::default()
+            }),
+            ..RoleReport::default()
+        };
+        let mut all = Families::default();
+        flows(&mut all, &exported(&role), |more| {
+            more.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
+        });
+        let text = plain(&encoded(all));
+        for line in [
+            "squall_flow_attempted_total 7",
+            "squall_flow_failed_total{reason=\"reset\"} 2",
+            "squall_flow_first_byte_from_start_seconds_count 1",
+            "squall_flow_tls_handshakes_total{resumed=\"yes\"} 3",
+            "squall_flow_tls_early_data_total{outcome=\"accepted\"} 2",
+            "squall_flow_http_streams_total{version=\"2\"} 9",
+            "squall_flow_http_compressed_field_bytes_total{version=\"2\",direction=\"sent\"} 30",
+            "squall_flow_http_resets_total{version=\"2\",direction=\"received\",code=\"CANCEL\"} 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
     }
 
     #[test]

@@ -56,6 +56,25 @@ pub trait Application {
     /// Handles an event of the flow that `socket` accesses.
     fn event(&mut self, socket: &mut Socket<'_, Self::State>, event: Event<'_>);
 
+    /// Handles all events of one segment of a flow without outstanding data, with the same effects
+    /// as one by one. `now`: real time. `None`: nothing has changed, and the events follow one by
+    /// one.
+    fn at_once(
+        &mut self,
+        _state: &mut Self::State,
+        _flow: FlowId,
+        _now: Nanos,
+        _events: Events<'_>,
+    ) -> Option<Deed> {
+        None
+    }
+
+    /// All octets of `piece` with their [`squall_wire::checksum::sum`], if they are the same in all
+    /// flows and sendings.
+    fn fixed(&self, _piece: Piece) -> Option<(&[u8], u64)> {
+        None
+    }
+
     /// Writes `out.len()` octets of `piece` from `offset` on. Must write the same octets on every
     /// call, because retransmissions call it again.
     fn copy(&self, state: &Self::State, flow: &Tuple, piece: Piece, offset: u32, out: &mut [u8]);
@@ -77,11 +96,36 @@ pub trait Application {
         true
     }
 
+    /// The flow to which a datagram (its payload) of the unknown `flow` belongs, because its peer
+    /// has moved to another address or port, as QUIC allows (RFC 9000 section 9). Only flows with
+    /// the same local end get such datagrams.
+    fn moved(&self, _flow: &Tuple, _datagram: &[u8]) -> Option<FlowId> {
+        None
+    }
+
     /// Whether a datagram of the unknown `flow` belongs to a flow that this side has ended: it is
     /// then late, and is not answered with port unreachable.
     fn ended(&self, _flow: &Tuple) -> bool {
         false
     }
+}
+
+/// The events of one segment, in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events<'a> {
+    pub established: bool,
+    /// Sent data was acknowledged, all of it.
+    pub acknowledged: bool,
+    /// The next octets of the stream; empty: none.
+    pub received: &'a [u8],
+    pub peer_closed: bool,
+}
+
+/// The application's answer to [`Events`]: it sends a piece, then closes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deed {
+    pub send: Option<Piece>,
+    pub close: bool,
 }
 
 /// An event of a flow.
@@ -190,4 +234,24 @@ pub trait Output {
     /// packet). `None`: full, ask again later. `class` is [`ClassId::STRAY`] for packets without a
     /// flow.
     fn packet(&mut self, class: ClassId, flow: &Tuple, len: usize, cut: Cut) -> Option<&mut [u8]>;
+
+    /// As [`Output::packet`], for one segment over IPv4. Addresses and ports: local, remote.
+    #[inline]
+    fn segment4(
+        &mut self,
+        class: ClassId,
+        addresses: [u32; 2],
+        ports: [u16; 2],
+        len: usize,
+    ) -> Option<&mut [u8]> {
+        self.packet(class, &tuple4(addresses, ports), len, Cut::WHOLE)
+    }
+}
+
+/// The ends of a TCP flow over IPv4. Addresses and ports: local, remote.
+#[inline]
+pub fn tuple4([local, remote]: [u32; 2], [local_port, remote_port]: [u16; 2]) -> Tuple {
+    let address = |address: u32| IpAddr::V4(address.into());
+    let (local, remote) = (address(local), address(remote));
+    Tuple { kind: FlowKind::Tcp, local, local_port, remote, remote_port }
 }

@@ -7,17 +7,17 @@ use squall_units::Nanos;
 use squall_wire::tcp_flags::{ACK, CWR, ECE, FIN, PSH, RST, SYN};
 
 use crate::{
-    Application, ClassId, Congestion, Counters, Event, Reason, congestion,
-    congestion::initial_window,
-    core::{Found, MAX_UNACKED, lag_ticks, rto},
-    flow::{Bits, Duration, Flow, State},
+    Application, ClassId, Congestion, Counters, Deed, Event, Events, FlowId, Reason, congestion,
+    core::{Class, Found, MAX_UNACKED, lag_ticks, rto},
+    flow::{Bits, State},
     packet::{
-        Ip, Key, Options, Reject, STAMPED, SYN_HEADER, Segment, TCP_HEADER, TcpHeader, ip_len,
-        sack_blocks,
+        IPV4, IPV6, Ip, Key, Options, Reject, STAMPED, SYN_HEADER, Segment, TCP_HEADER, TcpHeader,
+        ip_len, sack_blocks,
     },
+    pieces::NO_PIECE,
     seq::{distance, le, lt, max},
     stack::{FlowHint, Stack},
-    wheel::{tick, ticks},
+    wheel::tick,
 };
 
 /// MSS for a peer that announces none (RFC 9293 §3.7.1): 576 and 1280 octets less the headers.
@@ -44,12 +44,42 @@ impl<A: Application> Stack<A> {
         verify: bool,
         near: &mut FlowHint,
     ) -> bool {
-        let Some((key, segment)) = Segment::read_fast::<V6>(packet, verify) else {
+        match Segment::read_stamped::<V6>(packet, verify) {
+            Some((key, segment)) => self.receive_parsed(now, &key, &segment, near),
+            None => self.receive_others::<V6>(now, packet, verify, near),
+        }
+    }
+
+    /// [`Stack::receive_fast`] for segments without timestamps, and for SYNs.
+    #[inline(never)]
+    fn receive_others<const V6: bool>(
+        &mut self,
+        now: Nanos,
+        packet: &[u8],
+        verify: bool,
+        near: &mut FlowHint,
+    ) -> bool {
+        let flags = if V6 { IPV6 + 13 } else { IPV4 + 13 };
+        if packet.get(flags).is_some_and(|flags| flags & SYN != 0) {
             return self.receive_syn::<V6>(now, packet, verify, near);
-        };
-        let Some(flow) = self.core.find_near(near, &key) else { return false };
+        }
+        match Segment::read_fast::<V6>(packet, verify) {
+            Some((key, segment)) => self.receive_parsed(now, &key, &segment, near),
+            None => false,
+        }
+    }
+
+    #[inline(always)]
+    fn receive_parsed(
+        &mut self,
+        now: Nanos,
+        key: &Key,
+        segment: &Segment<'_>,
+        near: &mut FlowHint,
+    ) -> bool {
+        let Some(flow) = self.core.find_near(near, key) else { return false };
         let class = usize::from(self.core.flows[flow].class);
-        if self.receive_next(now, flow, &segment).is_none() {
+        if self.receive_next(now, flow, segment).is_none() {
             return false;
         }
         let header = if segment.timestamps.is_some() { STAMPED } else { TCP_HEADER };
@@ -80,7 +110,9 @@ impl<A: Application> Stack<A> {
         verify: bool,
         near: &mut FlowHint,
     ) -> bool {
-        let Some((key, segment)) = Segment::read_syn::<V6>(packet, verify) else { return false };
+        let Some((key, segment, options)) = Segment::read_syn::<V6>(packet, verify) else {
+            return false;
+        };
         let octets = ip_len(key.addresses) + SYN_HEADER;
         if let Some(flow) = self.core.find_near(near, &key) {
             let (f, class) = self.core.parts(flow);
@@ -88,7 +120,7 @@ impl<A: Application> Stack<A> {
                 return false;
             }
             count_in(&mut class.counters, octets);
-            let _ = self.arrives_syn_sent(now, flow, &segment);
+            let _ = self.arrives_syn_sent(now, flow, &segment, &options);
             self.settle(now, flow);
             return true;
         }
@@ -98,7 +130,7 @@ impl<A: Application> Stack<A> {
         if self.core.find_wait(hash, &key).is_some() {
             return false;
         }
-        self.listen(now, &key, hash, octets, &segment);
+        self.listen(now, &key, hash, octets, &segment, &options);
         true
     }
 
@@ -138,7 +170,10 @@ impl<A: Application> Stack<A> {
                 let _ = self.segment_arrives(now, flow, &segment);
                 self.settle(now, flow);
             }
-            None => self.listen(now, &key, hash, ip.octets(), &segment),
+            None => {
+                let options = Options::read(segment.options);
+                self.listen(now, &key, hash, ip.octets(), &segment, &options);
+            }
         }
         Ok(())
     }
@@ -173,14 +208,9 @@ impl<A: Application> Stack<A> {
     /// on, so that SND.NXT never moves backward.
     pub(crate) fn open(&mut self, now: Nanos, flow: u32, key: &Key) {
         let isn = self.isn(now, key);
-        let tunables = &self.core.class(flow).tunables;
-        let (timestamps, sack, ecn) = (tunables.timestamps, tunables.sack, tunables.ecn);
-        let f = &mut self.core.flows[flow];
+        let (f, class) = self.core.parts(flow);
         (f.snd_una, f.snd_nxt) = (isn, isn.wrapping_add(1));
-        f.bits.put(Bits::TIMESTAMPS, timestamps);
-        f.bits.put(Bits::SACK, sack);
-        f.bits.put(Bits::ECN, ecn);
-        f.bits.set(Bits::HEAD);
+        f.bits.set(class.offers | Bits::HEAD);
         f.bits.set_wscale(None);
         self.core.enqueue(flow);
     }
@@ -188,7 +218,15 @@ impl<A: Application> Stack<A> {
     /// Handles a segment that belongs to no flow, in an IP packet of `octets`: CLOSED and LISTEN
     /// (RFC 9293 §3.10.7.1, §3.10.7.2).
     #[inline(never)]
-    fn listen(&mut self, now: Nanos, key: &Key, hash: u32, octets: usize, segment: &Segment<'_>) {
+    fn listen(
+        &mut self,
+        now: Nanos,
+        key: &Key,
+        hash: u32,
+        octets: usize,
+        segment: &Segment<'_>,
+        options: &Options,
+    ) {
         // First, a RST: never answered, because two closed ends would reset each other forever.
         if segment.has(RST) {
             self.core.strays.unknown_flow += 1;
@@ -229,7 +267,7 @@ impl<A: Application> Stack<A> {
         count_in(counters, octets);
         self.open(now, flow, key);
         self.core.flows[flow].bits.set(Bits::PASSIVE);
-        self.take_syn(flow, segment, segment.flags & (ECE | CWR) == ECE | CWR);
+        self.take_syn(flow, segment, options, segment.flags & (ECE | CWR) == ECE | CWR);
         self.settle(now, flow);
     }
 
@@ -251,7 +289,7 @@ impl<A: Application> Stack<A> {
     }
 
     /// Applies a SYN: numbers, window, options. `ecn`: the peer supports it.
-    fn take_syn(&mut self, flow: u32, segment: &Segment<'_>, ecn: bool) {
+    fn take_syn(&mut self, flow: u32, segment: &Segment<'_>, options: &Options, ecn: bool) {
         let class = &self.core.classes[usize::from(self.core.flows[flow].class)];
         let window = class.window.min(u16::MAX.into());
         let offers_scale = class.tunables.wscale.is_some();
@@ -260,25 +298,19 @@ impl<A: Application> Stack<A> {
         f.rcv_adv = f.rcv_nxt.wrapping_add(window);
         // The window of a SYN is never scaled (RFC 7323 §2.2).
         f.snd_wnd = segment.window.into();
-        let options = Options::read(segment.options);
         // An announced MSS below the minimum counts as the minimum.
         if class.tunables.peer_mss {
             let default = if f.bits.has(Bits::V6) { DEFAULT_MSS6 } else { DEFAULT_MSS4 };
             f.mss = f.mss.min(options.mss.unwrap_or(default).max(MIN_MSS));
         }
         f.bits.set_wscale(options.wscale.filter(|_| offers_scale));
-        let both = |f: &crate::flow::Flow<A::State>, flag, offered| f.bits.has(flag) && offered;
-        let (sack, stamps) = (
-            both(f, Bits::SACK, options.sack_permitted),
-            both(f, Bits::TIMESTAMPS, options.timestamps.is_some()),
+        // Options that the peer does not offer are not used.
+        f.bits.clear(
+            if options.sack_permitted { 0 } else { Bits::SACK } | if ecn { 0 } else { Bits::ECN },
         );
-        f.bits.put(Bits::SACK, sack);
-        f.bits.put(Bits::TIMESTAMPS, stamps);
-        f.bits.put(Bits::ECN, ecn && f.bits.has(Bits::ECN));
-        if let Some((value, _)) = options.timestamps
-            && stamps
-        {
-            f.ts_recent = value;
+        match options.timestamps {
+            Some((value, _)) if f.bits.has(Bits::TIMESTAMPS) => f.ts_recent = value,
+            _ => f.bits.clear(Bits::TIMESTAMPS),
         }
     }
 
@@ -288,7 +320,10 @@ impl<A: Application> Stack<A> {
             return through;
         }
         match self.core.flows[flow].tcp_state() {
-            State::SynSent => self.arrives_syn_sent(now, flow, segment),
+            State::SynSent => {
+                let options = Options::read(segment.options);
+                self.arrives_syn_sent(now, flow, segment, &options)
+            }
             _ => self.arrives_otherwise(now, flow, segment),
         }
     }
@@ -351,6 +386,13 @@ impl<A: Application> Stack<A> {
             _ => (),
         }
         f.snd_wnd = window;
+        if acked == flight
+            && class.at_once
+            && let Some(through) = self.receive_at_once(now, flow, segment, acked)
+        {
+            return Some(through);
+        }
+        let (f, class) = self.core.parts(flow);
         if state == State::SynReceived {
             f.snd_una = segment.ack;
             self.sample_syn(now, flow, true);
@@ -370,7 +412,7 @@ impl<A: Application> Stack<A> {
                 // An echo of 0 is not an echo (RFC 7323 §3.2). A step is 2^20 ns = 1048.6 us. A
                 // sample is at least half a step, because 0 means "no sample".
                 if echo != 0 && ms < 1 << 20 {
-                    sample(f, (ms * 1049).max(524));
+                    Class::sample(&mut class.samples, f, (ms * 1049).max(524));
                 }
             }
             let limit = class.tunables.abc_limit;
@@ -412,6 +454,100 @@ impl<A: Application> Stack<A> {
             return Some(DONE);
         }
         Some(self.next_octets(now, flow, payload, segment.has(PSH), fin))
+    }
+
+    /// [`Stack::receive_next`] for a segment that leaves nothing outstanding and nothing to send,
+    /// if the application handles all of it at once. `None`: nothing has changed.
+    #[inline(always)]
+    fn receive_at_once(
+        &mut self,
+        now: Nanos,
+        flow: u32,
+        segment: &Segment<'_>,
+        acked: u32,
+    ) -> Option<ControlFlow<()>> {
+        let core = &mut self.core;
+        let real = now + core.lag;
+        let f = &mut core.flows.0[flow as usize];
+        let class = &mut core.classes[usize::from(f.class)];
+        let (row, bits, state) = (f.aside, f.bits, f.bits.state());
+        let opens = state == State::SynReceived;
+        let fin_sent = matches!(state, State::FinWait1 | State::FinWait2 | State::LastAck);
+        let fin_acked = fin_sent && acked > 0;
+        let sent = row == NO_PIECE
+            || core.pieces.get(row).end() == segment.ack.wrapping_sub(u32::from(fin_acked));
+        // A FIN that has to follow is left to the slower path.
+        if !sent || bits.has(Bits::ABORT) || bits.has(Bits::CLOSE) && !fin_sent {
+            return None;
+        }
+        let octets = acked - u32::from(opens) - u32::from(fin_acked);
+        let (received, fin) = (segment.payload, segment.has(FIN));
+        let mut deed = Deed::default();
+        if opens || fin || octets > 0 || !received.is_empty() {
+            let events =
+                Events { established: opens, acknowledged: octets > 0, received, peer_closed: fin };
+            deed = self.app.at_once(&mut f.state, FlowId(flow), real, events)?;
+        }
+        if row != NO_PIECE {
+            f.aside = NO_PIECE;
+            core.pieces.give(row);
+        }
+        class.counters.acked += u64::from(octets);
+        f.snd_una = segment.ack;
+        if fin_acked && state == State::LastAck {
+            self.finish(now, flow, Reason::Closed);
+            return Some(DONE);
+        }
+        if opens {
+            self.sample_syn(now, flow, true);
+            self.opened(now, flow);
+        } else {
+            f.bits.reset_streaks();
+            if acked > 0 {
+                if let Some((_, echo)) = segment.timestamps
+                    && bits.has(Bits::TIMESTAMPS)
+                {
+                    let ms = stamp(real).wrapping_sub(echo);
+                    // As in the slower path below.
+                    if echo != 0 && ms < 1 << 20 {
+                        Class::sample(&mut class.samples, f, (ms * 1049).max(524));
+                    }
+                }
+                let limit = class.tunables.abc_limit;
+                if congestion::grows(f.cwnd, acked, f.snd_wnd, limit) {
+                    let counted = congestion::slow_start(acked, limit, f.mss.into());
+                    f.cwnd = f.cwnd.saturating_add(counted).min(1 << 30);
+                }
+                f.bits.clear(Bits::RTX);
+                f.rtx_at = tick(now);
+                if fin_acked {
+                    f.bits.set_state(State::FinWait2);
+                }
+                self.start_idle(now, flow);
+            } else {
+                self.restart_idle_tcp(now, flow);
+            }
+        }
+        if !received.is_empty() {
+            let (f, class) = self.core.parts(flow);
+            f.rcv_nxt = f.rcv_nxt.wrapping_add(received.len() as u32);
+            class.counters.delivered += received.len() as u64;
+            self.acknowledge_later(now, flow, received.len(), segment.has(PSH));
+        }
+        self.core.act(flow, deed);
+        if !fin {
+            return Some(CONTINUE);
+        }
+        let f = &mut self.core.flows[flow];
+        f.rcv_nxt = f.rcv_nxt.wrapping_add(1);
+        // A FIN needs no buffer: if the window is full, it grows by one number for the FIN.
+        f.rcv_adv = max(f.rcv_adv, f.rcv_nxt);
+        let ends = f.tcp_state() == State::FinWait2;
+        if !ends {
+            f.bits.set_state(State::CloseWait);
+        }
+        self.ack_now(flow);
+        Some(if ends { self.time_wait_begins(now, flow) } else { CONTINUE })
     }
 
     /// Delivers the next octets of the stream, and its end.
@@ -472,6 +608,7 @@ impl<A: Application> Stack<A> {
         now: Nanos,
         flow: u32,
         segment: &Segment<'_>,
+        options: &Options,
     ) -> ControlFlow<()> {
         let f = &self.core.flows[flow];
         // First, the ACK: an unacceptable one is answered with a reset.
@@ -503,7 +640,7 @@ impl<A: Application> Stack<A> {
         }
         let ecn = segment.flags & (ECE | CWR) == if acked { ECE } else { ECE | CWR };
         self.sample_syn(now, flow, acked);
-        self.take_syn(flow, segment, ecn);
+        self.take_syn(flow, segment, options, ecn);
         if !acked {
             // Simultaneous open (RFC 9293 §3.5, figure 8): the SYN is sent again, with an ACK.
             let f = &mut self.core.flows[flow];
@@ -515,6 +652,13 @@ impl<A: Application> Stack<A> {
         self.core.flows[flow].snd_una = segment.ack;
         self.core.flows[flow].bits.set(Bits::ACK_NOW);
         self.core.enqueue(flow);
+        let events = Events { established: true, ..Events::default() };
+        let plain = segment.payload.is_empty() && !segment.has(FIN);
+        if plain && let Some(deed) = self.at_once(now, flow, events) {
+            self.opened(now, flow);
+            self.core.act(flow, deed);
+            return CONTINUE;
+        }
         self.establish(now, flow)?;
         if segment.payload.is_empty() && !segment.has(FIN) {
             return CONTINUE;
@@ -524,34 +668,55 @@ impl<A: Application> Stack<A> {
     }
 
     /// Samples the round-trip time of a SYN that was sent once (Karn's algorithm).
+    #[inline(always)]
     fn sample_syn(&mut self, now: Nanos, flow: u32, acked: bool) {
         let f = &mut self.core.flows[flow];
         if acked && f.bits.has(Bits::TIMING) && f.bits.retries() == 0 {
             let ms = stamp(now + self.core.lag) as u16;
             let us = u32::from(ms.wrapping_sub(f.rtt_sent)) * 1049;
-            sample(f, us.max(524));
+            let (f, class) = self.core.parts(flow);
+            Class::sample(&mut class.samples, f, us.max(524));
         }
         self.core.flows[flow].bits.clear(Bits::TIMING);
     }
 
+    /// Lets the application handle all of a segment that leaves nothing outstanding, if it can.
+    #[inline(always)]
+    fn at_once(&mut self, now: Nanos, flow: u32, events: Events<'_>) -> Option<Deed> {
+        let core = &mut self.core;
+        let f = &mut core.flows.0[flow as usize];
+        let may = core.classes[usize::from(f.class)].at_once
+            && f.aside == NO_PIECE
+            && !f.bits.has(Bits::CLOSE | Bits::ABORT);
+        if !may {
+            return None;
+        }
+        self.app.at_once(&mut f.state, FlowId(flow), now + core.lag, events)
+    }
+
     /// SYN-SENT or SYN-RECEIVED becomes ESTABLISHED.
     fn establish(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
-        let (f, class) = self.core.parts(flow);
-        let mss = u32::from(f.mss);
-        // One segment if the SYN was lost (RFC 5681 §3.1), because congestion may be the cause.
-        f.cwnd =
-            if f.bits.retries() > 0 { mss } else { initial_window(class.tunables.initwnd, mss) };
-        f.bits.set_retries(0);
-        f.bits.clear(Bits::RTX | Bits::HEAD | Bits::TIMING);
-        f.bits.set_state(State::Established);
-        if class.tunables.congestion == Congestion::Bbr {
-            self.begin_model(now, flow);
-        }
-        self.core.counters(flow).established += 1;
-        self.start_idle(now, flow);
+        self.opened(now, flow);
         self.core.enqueue(flow);
         self.notify(now, flow, Event::Established);
         self.aborted(now, flow)
+    }
+
+    /// The stack's part of [`Stack::establish`].
+    #[inline(always)]
+    fn opened(&mut self, now: Nanos, flow: u32) {
+        let (f, class) = self.core.parts(flow);
+        // One segment if the SYN was lost (RFC 5681 §3.1), because congestion may be the cause.
+        let lost = f.bits.retries() > 0;
+        f.cwnd = if lost { f.mss.into() } else { class.initial_window(f.mss) };
+        f.bits.set_retries(0);
+        f.bits.clear(Bits::RTX | Bits::HEAD | Bits::TIMING);
+        f.bits.set_state(State::Established);
+        class.counters.established += 1;
+        if class.tunables.congestion == Congestion::Bbr {
+            self.begin_model(now, flow);
+        }
+        self.start_idle(now, flow);
     }
 
     /// Breaks if the application has aborted, in which case the flow is released.
@@ -833,7 +998,7 @@ impl<A: Application> Stack<A> {
         // More than 18 min means that the echo is not from this clock. Without a sample the backoff
         // stays (RFC 6298 §5, Karn's algorithm).
         match ms.filter(|ms| *ms < 1 << 20) {
-            Some(ms) => sample(f, (ms * 1049).max(524)),
+            Some(ms) => Class::sample(&mut class.samples, f, (ms * 1049).max(524)),
             None => f.keep_backoff(f.kept_backoff() + f.bits.retries()),
         }
         f.bits.set_retries(0);
@@ -1037,13 +1202,9 @@ impl<A: Application> Stack<A> {
     #[inline(always)]
     pub(crate) fn start_idle(&mut self, now: Nanos, flow: u32) {
         let (f, class) = self.core.parts(flow);
-        let wait = if f.tcp_state() == State::FinWait2 {
-            class.tunables.fin_wait
-        } else {
-            class.tunables.keepidle
-        };
-        if wait > Nanos::ZERO {
-            self.core.start_rtx(now, flow, ticks(wait));
+        let wait = if f.tcp_state() == State::FinWait2 { class.fin_wait } else { class.keepidle };
+        if wait > 0 {
+            self.core.start_rtx(now, flow, wait);
         }
     }
 
@@ -1146,13 +1307,6 @@ fn is_new((stamps, ts_recent, rcv_nxt): (bool, u32, u32), segment: &Segment<'_>)
 fn count_in(counters: &mut Counters, octets: usize) {
     counters.segments_in += 1;
     counters.octets_in += octets as u64;
-}
-
-/// Adds a round-trip time sample in microseconds.
-#[inline(always)]
-fn sample<S>(f: &mut Flow<S>, us: u32) {
-    let (srtt, rttvar) = congestion::smooth(f.srtt.micros(), f.rttvar.micros(), us);
-    (f.srtt, f.rttvar) = (Duration::from_micros(srtt), Duration::from_micros(rttvar));
 }
 
 /// The timestamp clock, in steps of 2^20 ns (1.05 ms), within the 1 ms to 1 s of RFC 7323 §5.4.

@@ -418,12 +418,20 @@ impl Bbr {
         }
     }
 
-    /// Replaces the part of the entries that was sent again.
+    /// Replaces the part of the entries that was sent again. With [`MAX_SENT`] entries, it replaces
+    /// whole entries, so that none is added: a loss in the rest of them is then only counted after
+    /// a time-out.
     fn resent(&mut self, new: Sent) {
+        let full = self.sent.len() >= MAX_SENT;
         let mut at = self.sent.partition_point(|s| le(s.end, new.from));
         while let Some(old) = self.sent.get(at).copied()
             && lt(old.from, new.end)
         {
+            if full {
+                self.sent[at] = Sent { from: old.from, end: old.end, ..new };
+                at += 1;
+                continue;
+            }
             self.sent.remove(at);
             let part = |from: u32, end: u32, lost: u32| {
                 let lost = lost.min(distance(from, end));
@@ -1430,6 +1438,11 @@ mod tests {
             flow.bbr.sent.back().map(|s| s.end),
             Some(at(10).wrapping_add(3 * MAX_SENT as u32))
         );
+        for n in (0..3 * MAX_SENT as u32).step_by(2) {
+            let octet = (at(10).wrapping_add(n), at(10).wrapping_add(n + 1));
+            flow.bbr.sent(flow.now, flow.now, octet, (10_000, 10_000), true);
+        }
+        assert!(flow.bbr.sent.len() <= MAX_SENT + 2, "{}", flow.bbr.sent.len());
     }
 
     #[test]

@@ -1,21 +1,24 @@
 //! State of the stack: flows and their table, timers, classes, pending packets.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, net::IpAddr};
 
 use squall_units::Nanos;
 use squall_wire::tcp_flags::{ACK, RST};
 
 use crate::{
-    ClassId, Counters, FlowId, Piece, SendError, Settings, Tunables, Tuple, UnmatchedCounters,
+    ClassId, Congestion, ConnectError, Counters, Deed, FlowId, Piece, SendError, Settings,
+    Tunables, Tuple, UnmatchedCounters,
     addresses::{Addresses6, Packed, WHOLE},
+    congestion::{self, initial_window},
     extra::Extra,
-    flow::{Bits, EXTRA, Flow, State},
+    flow::{Bits, Duration, EXTRA, Flow, State},
     hash,
     packet::{
-        Addresses, ICMP, ICMP6, Key, OptionWords, TCP, TCP_HEADER, TcpHeader, UDP_HEADER, ip_len,
-        put16, write_ip, write_tcp,
+        Addresses, ICMP, ICMP6, Key, OptionWords, TCP, TCP_HEADER, TcpHeader, UDP, UDP_HEADER,
+        ip_len, put16, write_ip, write_tcp, write_udp,
     },
     pieces::{NO_PIECE, Pieces, Placed},
+    queue::Queue,
     seq::{self, le},
     stack::FlowHint,
     table::Table,
@@ -54,8 +57,12 @@ pub(crate) struct Core<S> {
     /// Flows with something to send, in order, each with the tick at which its packets were due
     /// ([`Core::cause_tick`]). An entry counts only if its flow has [`Bits::QUEUED`], so that a
     /// released flow need not be searched here.
-    pub queue: VecDeque<(u32, u32)>,
+    pub queue: Queue,
     pub answers: VecDeque<Answer>,
+    /// Datagrams of flows to other ends than the flow's.
+    pub detours: VecDeque<Detour>,
+    /// The ends of the datagram that is being received, if its peer has moved.
+    pub moved: Option<Key>,
     pub classes: Vec<Class>,
     pub strays: UnmatchedCounters,
     pub settings: Settings,
@@ -149,6 +156,19 @@ pub(crate) struct Class {
     /// Octets; `u32::MAX` if there is no limit.
     pub send_buffer: u32,
     pub time_wait: u32,
+    /// 0: none.
+    pub keepidle: u32,
+    pub fin_wait: u32,
+    /// The initial congestion window of flows with the MSS of the tunables.
+    initial: u32,
+    /// Flows whose SRTT and RTTVAR are at most this, as bits of a [`Duration`], have the least RTO.
+    calm: u16,
+    /// Flags of the options that its SYNs offer.
+    pub offers: u32,
+    /// Whether its flows use [`crate::Application::at_once`].
+    pub at_once: bool,
+    /// The last samples of round-trip times: SRTT, RTTVAR and sample, and the new SRTT and RTTVAR.
+    pub samples: Samples,
     /// Its queue in [`Core::waits`].
     ring: usize,
 }
@@ -167,11 +187,59 @@ impl Class {
             delayed_ack: ticks(tunables.delayed_ack),
             send_buffer: if tunables.send_buffer == 0 { u32::MAX } else { tunables.send_buffer },
             time_wait: ticks(tunables.time_wait),
+            keepidle: ticks(tunables.keepidle),
+            fin_wait: ticks(tunables.fin_wait),
+            initial: initial_window(tunables.initwnd, tunables.mss.into()),
+            calm: calm(ticks(tunables.rto_min)),
+            offers: if tunables.timestamps { Bits::TIMESTAMPS } else { 0 }
+                | if tunables.sack { Bits::SACK } else { 0 }
+                | if tunables.ecn { Bits::ECN } else { 0 },
+            at_once: tunables.congestion != Congestion::Bbr && tunables.ack_octets == 0,
+            samples: [(u64::MAX, [Duration::default(); 2]); 8],
             ring: 0,
             tunables,
             counters: Counters::default(),
         }
     }
+
+    /// The initial congestion window of a flow with this MSS.
+    #[inline]
+    pub fn initial_window(&self, mss: u16) -> u32 {
+        match mss == self.tunables.mss {
+            true => self.initial,
+            false => initial_window(self.tunables.initwnd, mss.into()),
+        }
+    }
+
+    /// Adds a round-trip time sample in microseconds to a flow of this class. Flows on one path
+    /// have the same few values, so these are kept.
+    #[inline(always)]
+    pub fn sample<S>(samples: &mut Samples, f: &mut Flow<S>, us: u32) {
+        let known = [f.srtt, f.rttvar].map(|of| u64::from(of.bits()));
+        let key = u64::from(us) << 32 | known[0] << 16 | known[1];
+        let place = &mut samples[(known[0] ^ known[1] ^ known[1] >> 6) as usize % samples.len()];
+        if place.0 != key {
+            *place = (key, smoothed(f.srtt, f.rttvar, us));
+        }
+        [f.srtt, f.rttvar] = place.1;
+    }
+}
+
+/// SRTT, RTTVAR and sample of some samples, and the SRTT and RTTVAR after them.
+pub(crate) type Samples = [(u64, [Duration; 2]); 8];
+
+#[inline(never)]
+fn smoothed(srtt: Duration, rttvar: Duration, us: u32) -> [Duration; 2] {
+    let (srtt, rttvar) = congestion::smooth(srtt.micros(), rttvar.micros(), us);
+    [srtt, rttvar].map(Duration::from_micros)
+}
+
+/// The longest SRTT and RTTVAR for which [`rto`] is `rto_min` ticks.
+fn calm(rto_min: u32) -> u16 {
+    // SRTT + max(1 ms, 4 RTTVAR) is less than 5 times the longer one and 1 ms, in whole ticks,
+    // rounded up.
+    let us = (u64::from(rto_min.saturating_sub(1)) << 16) / 1000;
+    Duration::from_micros((us.saturating_sub(1000) / 5) as u32).bits()
 }
 
 /// A packet that is sent without a flow.
@@ -182,6 +250,15 @@ pub(crate) struct Answer {
     pub len: u8,
     // The longest have 100: IPv6 and TCP headers with 40 octets of options.
     pub octets: [u8; 104],
+}
+
+/// A datagram to another end than the flow's.
+pub(crate) struct Detour {
+    pub class: ClassId,
+    pub cause_tick: u32,
+    pub key: Key,
+    /// With its headers.
+    pub packet: Vec<u8>,
 }
 
 const NONE: u32 = u32::MAX;
@@ -215,8 +292,10 @@ impl<S: Copy + Default> Core<S> {
             extras: Vec::new(),
             spare_extras: Vec::new(),
             addresses6: Addresses6::new(),
-            queue: VecDeque::new(),
+            queue: Queue::default(),
             answers: VecDeque::new(),
+            detours: VecDeque::new(),
+            moved: None,
             classes: Vec::new(),
             strays: UnmatchedCounters::default(),
             settings,
@@ -273,7 +352,9 @@ impl<S: Copy + Default> Core<S> {
             + self.pieces.memory()
             + extras
             + self.addresses6.memory()
-            + (2 * self.queue.capacity() + self.spare_extras.capacity()) * 4
+            + self.queue.memory()
+            + self.spare_extras.capacity() * 4
+            + self.detours.iter().map(|of| size_of::<Detour>() + of.packet.len()).sum::<usize>()
     }
 
     /// Memory of the table of flows and that of TIME-WAIT, octets.
@@ -445,6 +526,33 @@ impl<S: Copy + Default> Core<S> {
             self.counters(flow).active -= 1;
         }
         self.give_record(flow);
+    }
+
+    /// Gives a UDP flow other ends of the same IP version. Queued datagrams use them, too.
+    pub fn rebind(&mut self, flow: u32, key: &Key) -> Result<(), ConnectError> {
+        let hash = self.hash(key);
+        if self.find(hash, key).is_some() {
+            return Err(ConnectError::InUse);
+        }
+        let v6 = self.flows[flow].bits.has(Bits::V6);
+        if v6 != matches!(key.addresses, Addresses::V6 { .. }) {
+            return Err(ConnectError::Family);
+        }
+        let keys = keys!(self);
+        self.table.remove(keys.of_flow(flow), flow, |flow| keys.of_flow(flow));
+        let f = &mut self.flows.0[flow as usize];
+        (f.local_port, f.remote_port) = (key.local_port, key.remote_port);
+        match key.addresses {
+            Addresses::V4 { local, remote } => (f.local, f.remote) = (local, remote),
+            Addresses::V6 { local, remote } => {
+                self.addresses6.release(f.packed());
+                let packed = self.addresses6.pack((local, remote));
+                (f.local, f.remote, f.upper) = (packed.local, packed.remote, packed.upper);
+            }
+        }
+        let keys = keys!(self);
+        self.table.insert(hash, flow, |flow| keys.of_flow(flow));
+        Ok(())
     }
 
     // TIME-WAIT.
@@ -628,6 +736,20 @@ impl<S: Copy + Default> Core<S> {
         }
     }
 
+    /// Does what the application wants after a segment. The flow has nothing to send until then.
+    #[inline(always)]
+    pub fn act(&mut self, flow: u32, deed: Deed) {
+        let f = &mut self.flows.0[flow as usize];
+        if let Some(piece) = deed.send {
+            debug_assert!(piece.len > 0 && f.aside == NO_PIECE && !f.bits.has(Bits::CLOSE));
+            f.aside = self.pieces.take(Placed { at: f.snd_nxt, piece });
+        }
+        f.bits.0 |= if deed.close { Bits::CLOSE } else { 0 };
+        if deed.send.is_some() || deed.close {
+            self.enqueue(flow);
+        }
+    }
+
     /// The sequence number after the last octet that the application has queued.
     #[inline]
     pub fn stream_end(&self, flow: u32) -> u32 {
@@ -680,6 +802,30 @@ impl<S: Copy + Default> Core<S> {
         }
         self.enqueue(flow);
         Ok(())
+    }
+
+    /// Queues a datagram from a UDP flow to another remote end. Returns whether that was possible.
+    pub fn send_to(&mut self, flow: u32, (remote, port): (IpAddr, u16), payload: &[u8]) -> bool {
+        let own = self.key(flow);
+        let addresses = Addresses::of(own.addresses.local(), remote);
+        let Some(addresses) = addresses.filter(|_| payload.len() <= self.datagram_max(flow)) else {
+            return false;
+        };
+        if self.detours.len() >= MAX_ANSWERS {
+            self.strays.answers_dropped += 1;
+            return false;
+        }
+        let key = Key { addresses, remote_port: port, ..own };
+        let class = ClassId(self.flows[flow].class);
+        let (tos, ttl) = self.ip_fields(class);
+        let ip = ip_len(addresses);
+        let mut packet = vec![0; ip + UDP_HEADER + payload.len()];
+        packet[ip + UDP_HEADER..].copy_from_slice(payload);
+        write_udp(&mut packet[ip..], addresses, key.local_port, port);
+        self.ip_id = self.ip_id.wrapping_add(1);
+        write_ip(&mut packet, addresses, UDP, tos, ttl, self.ip_id);
+        self.detours.push_back(Detour { class, cause_tick: self.cause_tick, key, packet });
+        true
     }
 
     /// Longest payload of a datagram, octets.
@@ -1064,6 +1210,19 @@ pub(crate) fn lag_ticks(lag: Nanos, wait: u32) -> u32 {
 /// Retransmission time-out, ticks (RFC 6298 §2), with backoff.
 #[inline(always)]
 pub(crate) fn rto<S>(f: &Flow<S>, class: &Class) -> u32 {
+    // The least one, without backoff; usual on a local network.
+    if f.srtt.bits().wrapping_sub(1) < class.calm
+        && f.rttvar.bits() <= class.calm
+        && f.bits.retries() == 0
+    {
+        return class.rto_min.min(class.rto_max);
+    }
+    general_rto(f, class)
+}
+
+/// [`rto`] in any case.
+#[inline(never)]
+fn general_rto<S>(f: &Flow<S>, class: &Class) -> u32 {
     let srtt = f.srtt.micros();
     let base = if srtt > 0 {
         // SRTT + max(G, 4 RTTVAR) with G = 1 ms, the granularity of timestamps. A tick is 65.536
@@ -1117,6 +1276,27 @@ impl<S: Copy + Default> Socket<'_, S> {
 
     pub fn tuple(&self) -> Tuple {
         self.core.key(self.flow).tuple()
+    }
+
+    /// From where the datagram of the current event came: from the flow's remote end, unless the
+    /// peer has moved ([`crate::Application::moved`]).
+    pub fn sender(&self) -> (IpAddr, u16) {
+        let key = self.core.moved.unwrap_or_else(|| self.core.key(self.flow));
+        (key.addresses.remote(), key.remote_port)
+    }
+
+    /// Gives a UDP flow another remote end of the same IP version, with which no other flow is.
+    pub fn follow(&mut self, (remote, port): (IpAddr, u16)) -> Result<(), ConnectError> {
+        let own = self.core.key(self.flow);
+        let addresses = Addresses::of(own.addresses.local(), remote);
+        let addresses = addresses.ok_or(ConnectError::Family)?;
+        self.core.rebind(self.flow, &Key { addresses, remote_port: port, ..own })
+    }
+
+    /// Queues a datagram of a UDP flow to another remote end than the flow's. Returns false if it
+    /// does not fit a packet, if the end has another IP version, or if too many wait.
+    pub fn send_to(&mut self, remote: (IpAddr, u16), payload: &[u8]) -> bool {
+        self.core.send_to(self.flow, remote, payload)
     }
 
     /// The application's state of this flow.
@@ -1233,6 +1413,29 @@ mod tests {
             false => Addresses::V4 { local: 1, remote: number >> 10 },
         };
         Key { addresses, local_port: number as u16 & 1023, remote_port: 80, udp: false }
+    }
+
+    #[test]
+    fn short_ways_to_time_outs_and_samples_give_what_the_general_ones_do() {
+        for ms in [1, 5, 200, 1000] {
+            let (rto_min, rto_initial) = (Nanos(ms * 1_000_000), Nanos(1_000_000_000));
+            let tunables = Tunables { rto_min, rto_initial, ..Tunables::default() };
+            let mut class = Class::new(tunables);
+            let mut f = Flow::<()>::new();
+            for us in (0..26).flat_map(|bits| [1_u32 << bits, (1 << bits) + 1]) {
+                for var in [0, us / 4, us, 2 * us] {
+                    for backoff in 0..4 {
+                        f.srtt = Duration::from_micros(us);
+                        f.rttvar = Duration::from_micros(var);
+                        f.keep_backoff(backoff);
+                        assert_eq!(rto(&f, &class), general_rto(&f, &class), "{us} {var}");
+                        let expected = smoothed(f.srtt, f.rttvar, var.max(524));
+                        Class::sample(&mut class.samples, &mut f, var.max(524));
+                        assert_eq!([f.srtt, f.rttvar], expected);
+                    }
+                }
+            }
+        }
     }
 
     #[test]

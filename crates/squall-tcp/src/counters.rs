@@ -162,7 +162,8 @@ counters! {
         icmp_unknown,
         resets_out,
         icmp_out,
-        /// Answers without a flow that were dropped because too many were pending.
+        /// Answers without a flow, and datagrams to former or new ends of flows that move, that were
+        /// dropped because too many were pending.
         answers_dropped,
         packets_out,
         octets_out,

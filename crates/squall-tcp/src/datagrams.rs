@@ -3,7 +3,7 @@
 use squall_units::{Nanos, be16, be32};
 
 use crate::{
-    Application, Event, Reason,
+    Application, Event, FlowId, Reason,
     arrives::MIN_MSS,
     core::Found,
     extra::Recovery,
@@ -35,6 +35,12 @@ impl<A: Application> Stack<A> {
             Some(Found::Flow(flow)) => flow,
             // UDP has no TIME-WAIT: the entry belongs to a TCP flow.
             Some(Found::Wait(_)) | None => {
+                if let Some(flow) = self.flow_of_moved(&key, &ip.payload[UDP_HEADER..]) {
+                    self.core.moved = Some(key);
+                    self.deliver_datagram(now, flow, ip);
+                    self.core.moved = None;
+                    return;
+                }
                 if !self.app.begins(&key.tuple(), &ip.payload[UDP_HEADER..]) {
                     self.core.strays.late += 1;
                     return;
@@ -61,6 +67,21 @@ impl<A: Application> Stack<A> {
                 flow
             }
         };
+        self.deliver_datagram(now, flow, ip);
+    }
+
+    /// The open flow with the same local end to which the application assigns a datagram of an
+    /// unknown one.
+    fn flow_of_moved(&self, key: &Key, datagram: &[u8]) -> Option<u32> {
+        let FlowId(flow) = self.app.moved(&key.tuple(), datagram)?;
+        let f = self.core.flows.0.get(flow as usize)?;
+        let open = f.tcp_state() == State::Udp && f.local_port == key.local_port;
+        let local = |key: &Key| key.addresses.local();
+        (open && local(&self.core.key(flow)) == local(key)).then_some(flow)
+    }
+
+    /// Passes a datagram to its flow.
+    fn deliver_datagram(&mut self, now: Nanos, flow: u32, ip: &Ip<'_>) {
         self.count_in(flow, ip);
         let payload = &ip.payload[UDP_HEADER..];
         self.restart_idle(now, flow);
@@ -215,4 +236,131 @@ fn quoted(packet: &[u8]) -> Option<(Key, u32)> {
         udp: protocol == UDP,
     };
     Some((key, be32(transport, 4)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+    use squall_units::Cut;
+
+    use super::*;
+    use crate::{
+        ClassId, ConnectError, FlowKind, Output, Piece, Settings, Socket, Tunables, Tuple,
+    };
+
+    const WORDS: [&[u8]; 2] = [b"stay", b"follow"];
+
+    /// Answers each datagram where it came from. Datagrams from unknown ends belong to its flow.
+    #[derive(Default)]
+    struct App {
+        answers: bool,
+        flow: Option<FlowId>,
+        /// Ports of senders, and datagrams.
+        received: Vec<(u16, Vec<u8>)>,
+    }
+
+    impl Application for App {
+        type State = ();
+
+        fn event(&mut self, socket: &mut Socket<'_, ()>, event: Event<'_>) {
+            let Event::Received(datagram) = event else { return };
+            let sender = socket.sender();
+            self.flow = Some(socket.id());
+            self.received.push((sender.1, datagram.to_vec()));
+            if datagram == WORDS[1] {
+                socket.follow(sender).expect("no other flow has these ends");
+            }
+            if self.answers {
+                assert!(socket.send_to(sender, b"answer") && !socket.send_to(sender, &[0; 9000]));
+            }
+        }
+
+        fn copy(&self, _: &(), _: &Tuple, piece: Piece, offset: u32, out: &mut [u8]) {
+            let from = offset as usize;
+            out.copy_from_slice(&WORDS[piece.message as usize][from..from + out.len()]);
+        }
+
+        fn accept(&mut self, _: Nanos, _: &Tuple) -> Option<(ClassId, ())> {
+            Some((ClassId(0), ()))
+        }
+
+        fn moved(&self, _: &Tuple, _: &[u8]) -> Option<FlowId> {
+            self.flow
+        }
+    }
+
+    #[derive(Default)]
+    struct Wire(Vec<Vec<u8>>);
+
+    impl Output for Wire {
+        fn packet(&mut self, _: ClassId, _: &Tuple, len: usize, _: Cut) -> Option<&mut [u8]> {
+            self.0.push(vec![0; len]);
+            self.0.last_mut().map(|packet| &mut packet[..])
+        }
+    }
+
+    const NOW: Nanos = Nanos(1_000_000_000);
+
+    fn carry(from: &mut Stack<App>, to: &mut Stack<App>) {
+        let mut wire = Wire::default();
+        from.transmit(NOW, &mut wire);
+        assert!(!from.has_output());
+        wire.0.iter().for_each(|packet| to.receive(NOW, packet));
+    }
+
+    fn tuple(v6: bool, local_port: u16) -> Tuple {
+        let [local, remote] = [1, 2].map(|host| match v6 {
+            true => IpAddr::from(Ipv6Addr::new(0xfd00, 0, 0, host, 0, 0, 0, 1)),
+            false => IpAddr::from(Ipv4Addr::new(10, 0, 0, host as u8)),
+        });
+        Tuple { kind: FlowKind::Udp, local, local_port, remote, remote_port: 443 }
+    }
+
+    #[test]
+    fn a_flow_keeps_its_state_when_an_end_moves() {
+        for v6 in [false, true] {
+            let [mut client, mut server] = [false, true].map(|answers| {
+                let app = App { answers, ..App::default() };
+                let mut stack = Stack::new(Settings::default(), app);
+                stack.add_class(Tunables::default()).expect("right tunables");
+                stack
+            });
+            let connect = |client: &mut Stack<App>, port| {
+                client.connect(NOW, ClassId(0), tuple(v6, port), ())
+            };
+            let flow = connect(&mut client, 5000).expect("a free end");
+            // The server's flow has the former end until it follows.
+            for (port, word, remote) in [(5000, 0, 5000), (5001, 0, 5000), (5002, 1, 5002)] {
+                if port != 5000 {
+                    client.rebind(flow, &tuple(v6, port)).expect("a free end");
+                }
+                let piece = Piece { message: word, nth: 0, len: WORDS[word as usize].len() as u32 };
+                client.with(NOW, flow, |_, socket| socket.send(piece).expect("room"));
+                carry(&mut client, &mut server);
+                let received = server.app().received.last().expect("a datagram");
+                assert_eq!(*received, (port, WORDS[word as usize].to_vec()));
+                carry(&mut server, &mut client);
+                let id = server.app().flow.expect("it has come");
+                let tuple = server.with(NOW, id, |_, socket| socket.tuple()).expect("open");
+                assert_eq!((tuple.remote_port, server.active()), (remote, 1));
+            }
+            assert_eq!(client.app().received, vec![(443, b"answer".to_vec()); 3]);
+            let counters = server.counters(ClassId(0));
+            assert_eq!((counters.accepts, counters.segments_out, counters.sent), (1, 3, 18));
+            assert_eq!(connect(&mut client, 5002), Err(ConnectError::InUse));
+            let other = connect(&mut client, 5000).expect("free again");
+            assert_eq!(client.rebind(other, &tuple(v6, 5002)), Err(ConnectError::InUse));
+            assert_eq!(client.rebind(other, &tuple(!v6, 5003)), Err(ConnectError::Family));
+            let none = FlowId(flow.0 + 7);
+            assert_eq!(client.rebind(none, &tuple(v6, 5003)), Err(ConnectError::InUse));
+            // Another local end is not the server's flow, whatever the application says.
+            let late = Tuple { remote_port: 444, ..tuple(v6, 5004) };
+            let stray = client.connect(NOW, ClassId(0), late, ()).expect("a free end");
+            let piece = Piece { message: 0, nth: 0, len: 4 };
+            client.with(NOW, stray, |_, socket| socket.send(piece).expect("room"));
+            carry(&mut client, &mut server);
+            assert_eq!(server.active(), 2);
+        }
+    }
 }

@@ -165,11 +165,6 @@ impl Bits {
     }
 
     #[inline]
-    pub fn put(&mut self, flag: u32, on: bool) {
-        if on { self.set(flag) } else { self.clear(flag) }
-    }
-
-    #[inline]
     pub fn state(self) -> State {
         STATES[(self.0 >> Self::STATE_AT) as usize & 15]
     }
@@ -191,7 +186,7 @@ impl Bits {
         self.0 &= !(15 << Self::RETRIES_AT | 3 << Self::DUPACKS_AT);
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn set_state(&mut self, state: State) {
         self.write(Self::STATE_AT, 15, state as u32);
     }
@@ -205,6 +200,7 @@ impl Bits {
     }
 
     /// `shift` is at most 14 (RFC 7323 §2.3), so 15 can mean "none".
+    #[inline(always)]
     pub fn set_wscale(&mut self, shift: Option<u8>) {
         self.write(Self::WSCALE_AT, 15, shift.map_or(15, u32::from));
     }
@@ -215,6 +211,7 @@ impl Bits {
         (self.0 >> Self::RETRIES_AT & 15) as u8
     }
 
+    #[inline(always)]
     pub fn set_retries(&mut self, n: u8) {
         self.write(Self::RETRIES_AT, 15, u32::from(n.min(15)));
     }
@@ -230,7 +227,7 @@ impl Bits {
         self.write(Self::DUPACKS_AT, 3, u32::from(n.min(3)));
     }
 
-    #[inline]
+    #[inline(always)]
     fn write(&mut self, at: u32, mask: u32, value: u32) {
         self.0 = self.0 & !(mask << at) | value << at;
     }
@@ -254,6 +251,12 @@ impl Duration {
     #[inline]
     pub fn micros(self) -> u32 {
         u32::from(self.0 & 0x7ff) << (self.0 >> 11 & 15)
+    }
+
+    /// The bits, in the order of the durations. A marked one comes after all others.
+    #[inline]
+    pub fn bits(self) -> u16 {
+        self.0
     }
 }
 

@@ -22,6 +22,7 @@ mod hash;
 mod look;
 mod packet;
 mod pieces;
+mod queue;
 mod recovery;
 mod seq;
 mod stack;
@@ -32,8 +33,8 @@ mod wheel;
 mod write;
 
 pub use api::{
-    Application, ClassId, ConnectError, Event, FlowId, FlowKind, Output, Piece, Reason, SendError,
-    Tuple,
+    Application, ClassId, ConnectError, Deed, Event, Events, FlowId, FlowKind, Output, Piece,
+    Reason, SendError, Tuple, tuple4,
 };
 pub use core::Socket;
 pub use counters::{Counters, UnmatchedCounters};

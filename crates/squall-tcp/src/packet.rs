@@ -273,10 +273,18 @@ fn usual<const V6: bool>(packet: &[u8], verify: bool) -> Option<(Addresses, u8, 
         return None;
     }
     let segment = packet.get(IPV4..(first & 0xffff) as usize)?;
-    if verify && checksum::fold(header_sum(head)) != 0xffff {
+    if verify && checksum::fold(native_header_sum(head)) != 0xffff {
         return None;
     }
     Some((Addresses::from4(head), (first >> 16) as u8, segment))
+}
+
+/// Sum of an IPv4 header without options, as [`checksum::native`].
+#[inline(always)]
+fn native_header_sum(header: &[u8; IPV4]) -> u64 {
+    let (words, last) = header.as_chunks::<8>();
+    let sum = checksum::add(native64(&words[0]), native64(&words[1]));
+    checksum::add(sum, u32::from_ne_bytes([last[0], last[1], last[2], last[3]]).into())
 }
 
 /// Sum of the ten 16-bit words of an IPv4 header without options. The ones' complement sum allows
@@ -290,6 +298,12 @@ fn header_sum(header: &[u8; IPV4]) -> u64 {
 #[inline(always)]
 fn words<const N: usize>(octets: &[u8; N]) -> u64 {
     (0..N / 4).map(|i| u64::from(be32(octets, 4 * i))).sum()
+}
+
+/// The octets as a number in host byte order.
+#[inline(always)]
+fn native64(octets: &[u8; 8]) -> u64 {
+    u64::from_ne_bytes(*octets)
 }
 
 /// Two NOPs, then kind and length of the timestamps option: the layout that RFC 7323, appendix A,
@@ -359,10 +373,65 @@ impl<'a> Segment<'a> {
         Some((key, Self::of(head, tos, timestamps, &[], payload)))
     }
 
+    /// As [`Segment::read_fast`], for segments with timestamps, which most are: it reads each octet
+    /// once, for its field and for the checksums.
+    #[inline(always)]
+    pub fn read_stamped<const V6: bool>(packet: &'a [u8], verify: bool) -> Option<(Key, Self)> {
+        let (addresses, tos, mut sum, octets) = if V6 {
+            let head = packet.first_chunk::<IPV6>()?;
+            let first = be32(head, 0);
+            if first >> 28 != 6 || head[6] != TCP {
+                return None;
+            }
+            let octets = packet.get(IPV6..IPV6 + usize::from(be16(head, 4)))?;
+            let (addresses, _) = head[8..].as_chunks::<8>();
+            let sum = addresses.iter().fold(0, |sum, word| checksum::add(sum, native64(word)));
+            (Addresses::from6(head), (first >> 20) as u8, sum, octets)
+        } else {
+            let head = packet.first_chunk::<IPV4>()?;
+            let first = be32(head, 0);
+            if first >> 24 != 0x45 || be16(head, 6) & 0x3fff != 0 || head[9] != TCP {
+                return None;
+            }
+            let octets = packet.get(IPV4..(first & 0xffff) as usize)?;
+            let (_, both) = head.split_first_chunk::<12>()?;
+            (Addresses::from4(head), (first >> 16) as u8, native64(both.first_chunk()?), octets)
+        };
+        let (head, payload) = octets.split_first_chunk::<STAMPED>()?;
+        let usual = head[12] >> 4 == 8
+            && head[13] & (SYN | RST | ACK) == ACK
+            && be32(head, 20) == ALIGNED_STAMPS;
+        if !usual {
+            return None;
+        }
+        if verify && !V6 && checksum::fold(native_header_sum(packet.first_chunk()?)) != 0xffff {
+            return None;
+        }
+        if verify {
+            for word in head.as_chunks::<8>().0 {
+                sum = checksum::add(sum, native64(word));
+            }
+            sum = checksum::add(sum, u64::from((octets.len() as u32 + u32::from(TCP)).to_be()));
+            if !payload.is_empty() {
+                sum = checksum::add(sum, checksum::native(payload));
+            }
+            if checksum::fold(sum) != 0xffff {
+                return None;
+            }
+        }
+        let timestamps = Some((be32(head, 24), be32(head, 28)));
+        let key = Key::of_ports(addresses, be32(head, 0));
+        let head = head.first_chunk()?;
+        Some((key, Self::of(head, tos, timestamps, &[], payload)))
+    }
+
     /// As [`Segment::read_fast`], for a SYN or SYN-ACK that has 20 octets of options, as those of
     /// Linux and of Squall, and no data.
     #[inline(always)]
-    pub fn read_syn<const V6: bool>(packet: &'a [u8], verify: bool) -> Option<(Key, Self)> {
+    pub fn read_syn<const V6: bool>(
+        packet: &'a [u8],
+        verify: bool,
+    ) -> Option<(Key, Self, Options)> {
         let (addresses, tos, octets) = usual::<V6>(packet, verify)?;
         let segment: &[u8; SYN_HEADER] = octets.as_array()?;
         let (head, options) = segment.split_first_chunk::<TCP_HEADER>()?;
@@ -371,13 +440,17 @@ impl<'a> Segment<'a> {
         }
         if verify {
             let pseudo = addresses.sum() + u64::from(TCP) + SYN_HEADER as u64;
-            if checksum::fold(pseudo + words(segment)) != 0xffff {
+            let words = segment.as_chunks::<8>().0.iter();
+            let sum = words.fold(0, |sum, word| checksum::add(sum, native64(word)));
+            // Both sums have the same order of octets only once they are folded.
+            let sum = u16::from_be(checksum::fold(sum));
+            if checksum::fold(pseudo + u64::from(sum)) != 0xffff {
                 return None;
             }
         }
         let key = Key::of_ports(addresses, be32(head, 0));
-        let timestamps = Options::read(options).timestamps;
-        Some((key, Self::of(head, tos, timestamps, options, &[])))
+        let read = Options::read(options);
+        Some((key, Self::of(head, tos, read.timestamps, options, &[]), read))
     }
 
     #[inline(always)]
@@ -527,6 +600,19 @@ pub(crate) fn ip_len(addresses: Addresses) -> usize {
     }
 }
 
+/// The words, one after the other. Written out, because each is then one store.
+#[inline(always)]
+fn octets_of(words: [u32; 5]) -> [u8; 20] {
+    let [[a, b, c, d], [e, f, g, h], [i, j, k, l], [m, n, o, p], [q, r, s, t]] = [
+        words[0].to_be_bytes(),
+        words[1].to_be_bytes(),
+        words[2].to_be_bytes(),
+        words[3].to_be_bytes(),
+        words[4].to_be_bytes(),
+    ];
+    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t]
+}
+
 /// Writes the IP header of `packet`, from the local to the remote address. A packet has at most
 /// 65,535 octets.
 #[inline(always)]
@@ -552,10 +638,7 @@ pub(crate) fn write_ip(
                 remote,
             ];
             let sum = !checksum::fold(words.iter().map(|w| u64::from(*w)).sum());
-            let words = [words[0], words[1], words[2] | u32::from(sum), words[3], words[4]];
-            for (place, word) in header.as_chunks_mut::<4>().0.iter_mut().zip(words) {
-                *place = word.to_be_bytes();
-            }
+            *header = octets_of([words[0], words[1], words[2] | u32::from(sum), local, remote]);
         }
         Addresses::V6 { local, remote } => {
             let len = (packet.len() - IPV6) as u16;
@@ -571,7 +654,7 @@ pub(crate) fn write_ip(
 }
 
 /// Options of a segment to be written, in words of four octets.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OptionWords {
     words: [u32; 10],
     len: usize,
@@ -590,12 +673,6 @@ impl OptionWords {
     #[inline]
     pub fn stamps(value: u32, echo: u32) -> Self {
         Self { words: [ALIGNED_STAMPS, value, echo, 0, 0, 0, 0, 0, 0, 0], len: 3 }
-    }
-
-    /// The options of a SYN that has all of them.
-    #[inline]
-    pub fn all(&self) -> Option<[u32; (SYN_HEADER - TCP_HEADER) / 4]> {
-        self.words.first_chunk().filter(|all| self.len == all.len()).copied()
     }
 
     /// Length, octets.
@@ -667,32 +744,32 @@ pub(crate) fn write_tcp(
 pub(crate) const STAMPED: usize = TCP_HEADER + 12;
 pub(crate) const SYN_HEADER: usize = TCP_HEADER + 20;
 
-/// [`write_tcp`] for a number of options that is known when it is compiled.
+/// [`write_tcp`] for a number of options that is known when it is compiled. `payload`: its
+/// [`checksum::sum`].
 #[inline(always)]
 pub(crate) fn write_tcp_with<const OPTIONS: usize>(
     segment: &mut [u8],
     addresses: Addresses,
     header: &TcpHeader,
     options: [u32; OPTIONS],
+    payload: u64,
 ) {
     let len = segment.len() as u64;
     let (fixed, rest) = segment.split_first_chunk_mut::<TCP_HEADER>().expect("room for its header");
-    let (places, payload) = rest.split_at_mut(4 * OPTIONS);
+    let (places, _) = rest.as_chunks_mut::<4>();
+    let places = places.first_chunk_mut::<OPTIONS>().expect("room for its options");
     let words = header.words(TCP_HEADER + 4 * OPTIONS);
-    let all = |words: &[u32]| words.iter().map(|w| u64::from(*w)).sum::<u64>();
-    let mut sum = addresses.sum() + u64::from(TCP) + len + all(&words) + all(&options);
-    if !payload.is_empty() {
-        sum += checksum::sum(payload);
+    let mut sum = addresses.sum() + u64::from(TCP) + len + payload;
+    for word in words {
+        sum += u64::from(word);
+    }
+    for word in options {
+        sum += u64::from(word);
     }
     let last = u32::from(!checksum::fold(sum)) << 16;
     let [ports, seq, ack, flags] = words;
-    let words = [ports, seq, ack, flags, last];
-    for (place, word) in fixed.as_chunks_mut::<4>().0.iter_mut().zip(words) {
-        *place = word.to_be_bytes();
-    }
-    for (place, word) in places.as_chunks_mut::<4>().0.iter_mut().zip(options) {
-        *place = word.to_be_bytes();
-    }
+    *fixed = octets_of([ports, seq, ack, flags, last]);
+    *places = options.map(u32::to_be_bytes);
 }
 
 /// Writes the header of the datagram in `octets`, whose payload is already present.
@@ -732,8 +809,15 @@ mod tests {
 
     /// The results of both fast parsers.
     fn read<const V6: bool>(packet: &[u8]) -> [Option<(Key, Segment<'_>)>; 2] {
-        let parsed =
-            [Segment::read_fast::<V6>(packet, true), Segment::read_syn::<V6>(packet, true)];
+        let syn = Segment::read_syn::<V6>(packet, true);
+        if let Some((_, segment, options)) = syn {
+            assert_eq!(options, Options::read(segment.options));
+        }
+        let syn = syn.map(|(key, segment, _)| (key, segment));
+        let parsed = [Segment::read_fast::<V6>(packet, true), syn];
+        let stamped = Segment::read_stamped::<V6>(packet, true);
+        let with_stamps = parsed[0].filter(|(_, segment)| segment.timestamps.is_some());
+        assert_eq!(stamped, with_stamps);
         for (key, _) in parsed.into_iter().flatten() {
             assert_eq!(usual_key::<V6>(packet), Some(key));
         }
@@ -817,9 +901,9 @@ mod tests {
             packets.iter_mut().for_each(|packet| packet[SYN_HEADER..].copy_from_slice(b"hello"));
             let options = option_words(&SYN_OPTIONS);
             write_tcp(&mut packets[0], addresses, &header, &options, false);
-            write_tcp_with(&mut packets[1], addresses, &header, SYN_OPTIONS);
-            assert_eq!((packets[0], options.all()), (packets[1], Some(SYN_OPTIONS)));
-            assert_eq!(option_words(&SYN_OPTIONS[..4]).all(), None);
+            let sum = checksum::sum(b"hello");
+            write_tcp_with(&mut packets[1], addresses, &header, SYN_OPTIONS, sum);
+            assert_eq!(packets[0], packets[1]);
         }
     }
 

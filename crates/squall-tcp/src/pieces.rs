@@ -37,7 +37,7 @@ impl Pieces {
     }
 
     /// Stores a piece and returns its row.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, piece: Placed) -> u32 {
         let row = self.free;
         if row == NO_PIECE {

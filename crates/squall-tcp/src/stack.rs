@@ -8,7 +8,7 @@ use crate::{
     core::Core,
     flow::{Bits, State},
     hash,
-    packet::{Addresses, ICMP, ICMP6, Ip, Key, Reject, TCP, UDP, UDP_HEADER, usual_key},
+    packet::{Addresses, ICMP, ICMP6, Ip, Key, Reject, TCP, UDP, UDP_HEADER, ip_len, usual_key},
     wheel::ticks,
 };
 
@@ -20,6 +20,9 @@ pub struct Stack<A: Application> {
 
 /// Table size up to which prefetching does not pay, octets: half of a 256 KiB second-level cache.
 const CACHE_SIZE: usize = 1 << 17;
+
+/// Records up to which it does not pay either: 192 KiB.
+const FEW: usize = 1 << 11;
 
 impl<A: Application> Stack<A> {
     /// # Panics
@@ -66,6 +69,22 @@ impl<A: Application> Stack<A> {
         }
         self.settle(now, flow);
         Ok(FlowId(flow))
+    }
+
+    /// Gives an open UDP flow other ends of the same IP version, as after a change of its host's
+    /// address or port. Queued datagrams use them, too.
+    ///
+    /// # Errors
+    /// [`ConnectError::InUse`], also if the flow is not open or not over UDP, or
+    /// [`ConnectError::Family`].
+    pub fn rebind(&mut self, id: FlowId, tuple: &Tuple) -> Result<(), ConnectError> {
+        let key = Key::of(tuple).ok_or(ConnectError::Family)?;
+        let flow = self.core.flows.0.get(id.0 as usize);
+        let open = flow.is_some_and(|flow| flow.tcp_state() == State::Udp);
+        if !open || !key.udp {
+            return Err(ConnectError::InUse);
+        }
+        self.core.rebind(id.0, &key)
     }
 
     /// Receives an IP packet; octets after its end (frame padding) are ignored. Verifies checksums
@@ -127,6 +146,12 @@ impl<A: Application> Stack<A> {
         }
     }
 
+    /// Whether the flows are so few that [`Stack::prefetch`] costs more time than it saves.
+    #[inline]
+    pub fn fits_cache(&self) -> bool {
+        self.core.flows.0.len() <= FEW && !self.exceeds_cache()
+    }
+
     /// Whether the tables exceed the CPU's near caches. In tables that fit, the extra reads of
     /// [`Stack::prefetch`] only cost time.
     #[inline]
@@ -151,6 +176,12 @@ impl<A: Application> Stack<A> {
     #[inline]
     pub fn arrived(&mut self, at: Nanos) {
         self.core.arrived = at;
+    }
+
+    /// When the next received packet arrived, as set; 0: not set.
+    #[inline]
+    pub fn arrival(&self) -> Nanos {
+        self.core.arrived
     }
 
     /// The latest time for the next call of [`Stack::advance`], if nothing else happens before.
@@ -193,6 +224,21 @@ impl<A: Application> Stack<A> {
             self.core.answers.pop_front();
             packets += 1;
         }
+        while let Some(detour) = self.core.detours.front() {
+            let len = detour.packet.len();
+            out.due(detour.cause_tick);
+            let (class, tuple) = (detour.class, detour.key.tuple());
+            let Some(packet) = out.packet(class, &tuple, len, squall_units::Cut::WHOLE) else {
+                return packets;
+            };
+            packet.copy_from_slice(&detour.packet);
+            let counters = &mut self.core.classes[usize::from(class.0)].counters;
+            counters.segments_out += 1;
+            counters.octets_out += len as u64;
+            counters.sent += (len - ip_len(detour.key.addresses) - UDP_HEADER) as u64;
+            self.core.detours.pop_front();
+            packets += 1;
+        }
         while let Some((flow, cause)) = self.core.queue.pop_front() {
             let bits = self.core.flows[flow].bits;
             if !bits.has(Bits::QUEUED) {
@@ -209,7 +255,7 @@ impl<A: Application> Stack<A> {
                     continue;
                 }
                 FastWrite::NoRoom => {
-                    self.core.queue.push_front((flow, cause));
+                    self.core.queue.put_back((flow, cause));
                     return packets;
                 }
                 FastWrite::Slow => (),
@@ -221,7 +267,7 @@ impl<A: Application> Stack<A> {
                 // Other flows have their turn first.
                 Unsent::Turn => self.core.queue.push_back((flow, cause)),
                 Unsent::Room => {
-                    self.core.queue.push_front((flow, cause));
+                    self.core.queue.put_back((flow, cause));
                     self.settle(now, flow);
                     return packets;
                 }
@@ -233,7 +279,9 @@ impl<A: Application> Stack<A> {
 
     /// Whether [`Stack::transmit`] has something to send.
     pub fn has_output(&self) -> bool {
-        !self.core.answers.is_empty() || !self.core.queue.is_empty()
+        !self.core.answers.is_empty()
+            || !self.core.queue.is_empty()
+            || !self.core.detours.is_empty()
     }
 
     /// Whether resets or answers to packets without a flow wait to be sent.

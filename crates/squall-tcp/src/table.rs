@@ -43,7 +43,7 @@ impl Slots {
     }
 
     #[inline(always)]
-    fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+    fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let mut at = hash as usize & self.mask;
         loop {
             let slot = self.slots[at];
@@ -130,8 +130,8 @@ impl Table {
 
     /// The first flow with `hash` for which `is_it` holds.
     #[inline(always)]
-    pub fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
-        let found = self.slots.find(hash, &mut is_it);
+    pub fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool + Copy) -> Option<u32> {
+        let found = self.slots.find(hash, is_it);
         match &self.old {
             Some(old) if found.is_none() => old.slots.find(hash, is_it),
             _ => found,

@@ -1,18 +1,22 @@
 //! Chooses the next packet of a flow: SYNs, retransmissions, new data, probes, acknowledgments.
 
 use squall_units::{Cut, Nanos};
-use squall_wire::tcp_flags::{ACK, CWR, ECE, FIN, PSH, SYN};
+use squall_wire::{
+    checksum,
+    tcp_flags::{ACK, CWR, ECE, FIN, PSH, SYN},
+};
 
 use crate::{
     Application, ClassId, OptionOrder, Output, Tunables, Tuple,
     arrives::stamp,
     congestion::initial_window,
-    core::{addresses, rto},
+    core::{addresses, lag_ticks, rto},
     extra::Recovery,
     flow::{Bits, State},
     packet::{
-        ALIGNED_STAMPS, IPV4, IPV6, Key, OptionWords, STAMPED, TCP, TCP_HEADER, TcpHeader, UDP,
-        UDP_HEADER, ip_len, write_ip, write_tcp, write_tcp_with, write_udp,
+        ALIGNED_STAMPS, Addresses, IPV4, IPV6, Key, OptionWords, STAMPED, SYN_HEADER, TCP,
+        TCP_HEADER, TcpHeader, UDP, UDP_HEADER, ip_len, write_ip, write_tcp, write_tcp_with,
+        write_udp,
     },
     seq::{distance, lt, max, min},
     stack::{FastWrite, Stack, Unsent, Written},
@@ -99,8 +103,7 @@ impl<A: Application> Stack<A> {
                 let at_once = class.tunables.no_delay || fin || flight == 0 || len == whole;
                 // A flow whose window is above the initial one may have been idle, and must then
                 // restart (RFC 5681 §4.1); the slow path checks the time.
-                let idle =
-                    flight == 0 && f.cwnd > initial_window(class.tunables.initwnd, f.mss.into());
+                let idle = flight == 0 && f.cwnd > class.initial_window(f.mss);
                 if !fits || !at_once || idle {
                     return FastWrite::Slow;
                 }
@@ -114,17 +117,28 @@ impl<A: Application> Stack<A> {
         let window = (class.window >> scale).min(u16::MAX.into());
         let addresses = addresses(V6, f.packed(), &core.addresses6);
         let (local_port, remote_port) = (f.local_port, f.remote_port);
-        let tuple = Key { addresses, local_port, remote_port, udp: false }.tuple();
+        let key = Key { addresses, local_port, remote_port, udp: false };
         let ip = ip_len(addresses);
         let headers = ip + header;
         let octets = headers + len as usize;
-        let Some(packet) = out.packet(ClassId(f.class), &tuple, octets, Cut::WHOLE) else {
+        let Some(packet) = room(out, ClassId(f.class), &key, octets) else {
             return FastWrite::NoRoom;
         };
         let packet = &mut packet[..octets];
+        let mut sum = 0;
         if len > 0 {
             let offset = f.snd_nxt.wrapping_sub(first.at);
-            self.app.copy(&f.state, &tuple, first.piece, offset, &mut packet[headers..]);
+            let place = &mut packet[headers..];
+            sum = match self.app.fixed(first.piece) {
+                Some((octets, sum)) if offset == 0 && octets.len() == place.len() => {
+                    place.copy_from_slice(octets);
+                    sum
+                }
+                _ => {
+                    self.app.copy(&f.state, &key.tuple(), first.piece, offset, place);
+                    checksum::sum(place)
+                }
+            };
         }
         core.ip_id = core.ip_id.wrapping_add(1);
         let header = TcpHeader {
@@ -138,9 +152,9 @@ impl<A: Application> Stack<A> {
         let segment = &mut packet[ip..];
         if stamps {
             let stamps = [ALIGNED_STAMPS, stamp(now + core.lag), f.ts_recent];
-            write_tcp_with(segment, addresses, &header, stamps);
+            write_tcp_with(segment, addresses, &header, stamps, sum);
         } else {
-            write_tcp_with(segment, addresses, &header, []);
+            write_tcp_with(segment, addresses, &header, [], sum);
         }
         let (tos, ttl) = (class.tunables.tos, class.tunables.ttl);
         write_ip(packet, addresses, TCP, tos, ttl, core.ip_id);
@@ -743,7 +757,8 @@ impl<A: Application> Stack<A> {
         let (bits, retries) = (f.bits, f.bits.retries());
         let answers = bits.state() == State::SynReceived;
         let clock = stamp(now + core.lag);
-        let options = syn_options(&class.tunables, bits, clock, f.ts_recent);
+        let options = usual_options(&class.tunables, bits, clock, f.ts_recent)
+            .ok_or_else(|| syn_options(&class.tunables, bits, clock, f.ts_recent));
         // An unanswered SYN is repeated without ECN, because some middleboxes drop ECN-setup SYNs
         // (RFC 3168 §6.1.1.1).
         let mut flags = SYN | if answers { ACK } else { 0 };
@@ -752,10 +767,14 @@ impl<A: Application> Stack<A> {
         }
         let addresses = addresses(V6, f.packed(), &core.addresses6);
         let (local_port, remote_port) = (f.local_port, f.remote_port);
-        let tuple = Key { addresses, local_port, remote_port, udp: false }.tuple();
+        let key = Key { addresses, local_port, remote_port, udp: false };
         let ip = ip_len(addresses);
-        let octets = ip + TCP_HEADER + options.octets();
-        let Some(packet) = out.packet(ClassId(f.class), &tuple, octets, Cut::WHOLE) else {
+        let header = match &options {
+            Ok(_) => SYN_HEADER,
+            Err(options) => TCP_HEADER + options.octets(),
+        };
+        let octets = ip + header;
+        let Some(packet) = room(out, ClassId(f.class), &key, octets) else {
             return FastWrite::NoRoom;
         };
         let packet = &mut packet[..octets];
@@ -766,9 +785,9 @@ impl<A: Application> Stack<A> {
         let window = class.window.min(u16::MAX.into()) as u16;
         let header = TcpHeader { local_port, remote_port, seq, ack, flags, window };
         let segment = &mut packet[ip..];
-        match options.all() {
-            Some(options) => write_tcp_with(segment, addresses, &header, options),
-            None => write_tcp(segment, addresses, &header, &options, false),
+        match options {
+            Ok(options) => write_tcp_with(segment, addresses, &header, options, 0),
+            Err(options) => write_tcp(segment, addresses, &header, &options, false),
         }
         write_ip(packet, addresses, TCP, tos, ttl, core.ip_id);
         class.counters.segments_out += 1;
@@ -781,11 +800,13 @@ impl<A: Application> Stack<A> {
             f.rtt_sent = clock as u16;
         }
         if !bits.has(Bits::RTX) {
+            let wait = lag_ticks(core.lag, rto(f, class));
+            f.rtx_at = tick(now).wrapping_add(wait + 1);
+            f.bits.set(Bits::RTX);
             // The wheel first holds the flow at the minimum RTO: most SYNs are answered by then,
             // and the flow next waits for a shorter time, so it need not move in the wheel.
-            let (rto, first_wake) = (rto(f, class), class.rto_min);
+            let first_wake = class.rto_min.min(wait);
             core.wake(now, flow, tick(now).wrapping_add(first_wake + 1));
-            core.start_rtx(now, flow, rto);
         }
         FastWrite::Sent
     }
@@ -835,6 +856,37 @@ impl<A: Application> Stack<A> {
     }
 }
 
+/// Room for one segment.
+#[inline(always)]
+fn room<'o>(
+    out: &'o mut impl Output,
+    class: ClassId,
+    key: &Key,
+    octets: usize,
+) -> Option<&'o mut [u8]> {
+    match key.addresses {
+        Addresses::V4 { local, remote } => {
+            out.segment4(class, [local, remote], [key.local_port, key.remote_port], octets)
+        }
+        Addresses::V6 { .. } => out.packet(class, &key.tuple(), octets, Cut::WHOLE),
+    }
+}
+
+/// [`syn_options`] of a SYN or SYN-ACK that has all of them in the order of Linux, as most have.
+#[inline]
+fn usual_options(tunables: &Tunables, bits: Bits, clock: u32, ts_recent: u32) -> Option<[u32; 5]> {
+    let answers = bits.state() == State::SynReceived;
+    let both = Bits::SACK | Bits::TIMESTAMPS;
+    let scale = tunables.wscale.filter(|_| !answers || bits.wscale().is_some())?;
+    if bits.0 & both != both || tunables.option_order != OptionOrder::Linux {
+        return None;
+    }
+    let shorter = if bits.has(Bits::V6) { (IPV6 - IPV4) as u16 } else { 0 };
+    let (mss, scale) = (u32::from(tunables.mss - shorter), u32::from(scale));
+    let echo = if answers { ts_recent } else { 0 };
+    Some([0x0204_0000 | mss, 0x0402_080a, clock, echo, 0x0103_0300 | scale])
+}
+
 /// Options of the SYN or SYN-ACK of a flow with these `bits`, sent at `clock`.
 #[inline]
 fn syn_options(tunables: &Tunables, bits: Bits, clock: u32, ts_recent: u32) -> OptionWords {
@@ -864,4 +916,35 @@ fn syn_options(tunables: &Tunables, bits: Bits, clock: u32, ts_recent: u32) -> O
         options.push(scale);
     }
     options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usual_options_of_a_syn_are_those_of_the_general_way() {
+        let mut usual = 0;
+        for word in 0..1 << 6 {
+            let has = |bit: u32| word >> bit & 1 == 1;
+            let mut bits = Bits::default();
+            bits.set_state(if has(0) { State::SynReceived } else { State::SynSent });
+            bits.set(if has(1) { Bits::SACK } else { 0 });
+            bits.set(if has(2) { Bits::TIMESTAMPS } else { 0 });
+            bits.set(if has(3) { Bits::V6 } else { 0 });
+            bits.set_wscale(has(4).then_some(3));
+            for option_order in [OptionOrder::Linux, OptionOrder::Bsd] {
+                let wscale = has(5).then_some(9);
+                let tunables = Tunables { wscale, option_order, ..Tunables::default() };
+                let Some(options) = usual_options(&tunables, bits, 77, 99) else { continue };
+                let general = syn_options(&tunables, bits, 77, 99);
+                let mut words = OptionWords::default();
+                options.iter().for_each(|word| words.push(*word));
+                assert_eq!(words, general);
+                usual += 1;
+            }
+        }
+        // With a scale, SACK and timestamps: all but answers to a SYN without a scale.
+        assert_eq!(usual, 6);
+    }
 }

@@ -112,8 +112,8 @@ impl Packet {
         load: Load<'_>,
         seed: u64,
     ) -> Result<Frame, BuildError> {
-        let mut bytes = Vec::new();
-        let mut layers = Vec::new();
+        let mut bytes = Vec::with_capacity(len.unwrap_or(MIN_FRAME));
+        let mut layers = Vec::with_capacity(headers);
         for i in 0..headers {
             let offset = bytes.len();
             self.header(i, &mut bytes)?;

@@ -4,37 +4,49 @@
 /// An odd last octet counts as the upper half of a word.
 #[inline]
 pub fn sum(bytes: &[u8]) -> u64 {
-    // In host byte order, eight octets at a time: the byte order only swaps the octets of the sum
-    // (RFC 1071 §2 B).
-    let halves = |v: u64| (v & 0xffff_ffff) + (v >> 32);
-    let halves_at = |word: &[u8; 8]| halves(u64::from_ne_bytes(*word));
+    let total = native(bytes);
+    // The byte order only swaps the octets of the sum (RFC 1071 §2 B); a rotation by eight bits
+    // swaps the octets of each word.
+    let total = if cfg!(target_endian = "little") { total.rotate_left(8) } else { total };
+    (total & 0xffff_ffff) + (total >> 32)
+}
+
+/// The sum of words of 64 bits in host byte order, modulo 2^64 - 1, which is a multiple of 65,535:
+/// its [`fold`] is that of the 16-bit words, with its octets swapped on little-endian machines.
+#[inline]
+pub fn native(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let (blocks, words) = words.as_chunks::<4>();
-    // Four sums, because each addition would otherwise wait for the one before. Written out: a loop
-    // over both arrays took twice the instructions for 100 octets.
-    let mut total = [0u64; 4];
+    // Two sums, because each addition would otherwise wait for the one before.
+    let (mut even, mut odd) = (0, 0);
     for [a, b, c, d] in blocks {
-        total[0] += halves_at(a);
-        total[1] += halves_at(b);
-        total[2] += halves_at(c);
-        total[3] += halves_at(d);
+        even = add(even, u64::from_ne_bytes(*a));
+        odd = add(odd, u64::from_ne_bytes(*b));
+        even = add(even, u64::from_ne_bytes(*c));
+        odd = add(odd, u64::from_ne_bytes(*d));
     }
-    let mut total = total[0] + total[1] + total[2] + total[3];
+    let mut total = add(even, odd);
     for word in words {
-        total += halves_at(word);
+        total = add(total, u64::from_ne_bytes(*word));
     }
     let (words, rest) = rest.as_chunks::<4>();
     for word in words {
-        total += u64::from(u32::from_ne_bytes(*word));
+        total = add(total, u32::from_ne_bytes(*word).into());
     }
-    total += match *rest {
+    let last = match *rest {
         [a] => u16::from_ne_bytes([a, 0]).into(),
         [a, b] => u16::from_ne_bytes([a, b]).into(),
         [a, b, c] => u64::from(u16::from_ne_bytes([a, b])) + u64::from(u16::from_ne_bytes([c, 0])),
         _ => 0,
     };
-    // A rotation by eight bits swaps the octets of each word.
-    if cfg!(target_endian = "little") { halves(total.rotate_left(8)) } else { halves(total) }
+    add(total, last)
+}
+
+/// Adds modulo 2^64 - 1: the carry counts as one. 0 only if both are 0.
+#[inline(always)]
+pub fn add(a: u64, b: u64) -> u64 {
+    let (sum, carry) = a.overflowing_add(b);
+    sum + u64::from(carry)
 }
 
 /// Folds a sum to 16 bits, without complementing it. Nonzero sums stay nonzero.

@@ -238,7 +238,8 @@ pub struct Run {
 const LINGER: Duration = Duration::from_millis(200);
 
 /// Number of streams from which on memory that reading and planning the profile have freed returns
-/// to the system before the run: 100 MB for 100,000 streams.
+/// to the system before the run: 100 MB for 100,000 streams. From as many on, the memory of a
+/// finished run is freed on a thread of its own.
 const MANY_STREAMS: usize = 10_000;
 
 /// How often to evaluate `abort_if`. Each evaluation costs every worker a snapshot, so the interval
@@ -879,7 +880,7 @@ impl Opened {
         Err(Error::Usage(format!("cannot evaluate {criterion}: {why}")))
     }
 
-    /// Starts the workers. The first frame is due 5 to 20 ms later, plus 5 us for each stream.
+    /// Starts the workers. The first frame is due 5 to 20 ms later, plus 3 us for each stream.
     ///
     /// # Errors
     /// A queue cannot be opened.
@@ -1219,18 +1220,40 @@ impl Run {
         sample.flows = loading.unwrap_or_default();
         // Series for thousands of streams would be unreadable and large.
         let streams = if full { sample.streams.clone() } else { Vec::new() };
-        let mut load = sample.flows.clone();
-        if load.len() > WATCHED {
-            load.retain(|row| row.name == ALL);
-        }
-        self.series.push(Sample {
+        self.add_point(Sample {
             streams,
-            flows: load,
+            flows: sample.flows.clone(),
             ports: sample.ports.clone(),
             capture: sample.capture.clone(),
             ..sample
         });
         (sample, report)
+    }
+
+    /// Adds the same point to the report's time series as [`Run::sample`], for a run without a
+    /// view. With thousands of streams this costs a fraction, because the series does not have
+    /// them.
+    pub fn tick(&mut self) {
+        let many = self.running.stream_names().count() > WATCHED;
+        if !many || self.capturing.is_some() {
+            self.sample();
+            return;
+        }
+        self.watch();
+        let snapshots = self.running.snapshot_of_ports();
+        let (plan, now, elapsed) =
+            (self.running.plan().clone(), Instant::now(), self.running.elapsed());
+        let stats = snapshots.iter().flat_map(|snapshot| &snapshot.flows);
+        let flows = plan.flows.as_ref().map(|flows| self.last_load.sample(now, &flows.load, stats));
+        let sample = self.last.sample_ports(&plan, &snapshots, (elapsed, now));
+        self.add_point(Sample { flows: flows.unwrap_or_default(), ..sample });
+    }
+
+    fn add_point(&mut self, mut point: Sample) {
+        if point.flows.len() > WATCHED {
+            point.flows.retain(|row| row.name == ALL);
+        }
+        self.series.push(point);
     }
 
     fn record_so_far(&self, snapshots: Vec<squall_engine::Snapshot>) -> Record<'_> {
@@ -1628,14 +1651,20 @@ impl Run {
     /// # Errors
     /// A worker has failed.
     pub fn finish(self) -> Result<Report, Error> {
-        self.finish_with_totals().map(|(report, _)| report)
+        self.ended(false).map(|(report, _)| report)
     }
 
     /// Like [`Run::finish`], and also returns the final totals.
     ///
     /// # Errors
     /// A worker has failed.
-    pub fn finish_with_totals(mut self) -> Result<(Report, Totals), Error> {
+    pub fn finish_with_totals(self) -> Result<(Report, Totals), Error> {
+        let (report, totals) = self.ended(true)?;
+        Ok((report, totals.expect("they are wanted")))
+    }
+
+    /// The report, and the totals if they are wanted: with many streams, they are as large.
+    fn ended(mut self, wants_totals: bool) -> Result<(Report, Option<Totals>), Error> {
         while !self.wait(Duration::from_secs(1)) {}
         let (plan, names, facts) = (self.running.plan().clone(), self.stream_names(), self.facts());
         let (listening, elapsed) = (self.listening(), self.running.elapsed());
@@ -1647,16 +1676,19 @@ impl Run {
         // Before their links end with the workers.
         let mut daemons = self.routers.states();
         let mut outcome = self.running.finish()?;
+        // The report comes from the plan. Not earlier, because workers receive until then.
+        let streams = std::mem::take(&mut self.session.profile.streams);
+        free(streams.len(), streams);
         daemons.extend(native_states(&outcome.workers));
         self.passage.iter_mut().for_each(|passage| passage.collect(&mut outcome));
         let mut replayed: Vec<Replayed> = outcome.take();
         replayed.sort_by_key(|replayed| replayed.number);
-        let totals = {
+        let totals = wants_totals.then(|| {
             let names = names.iter().map(String::as_str);
             let wall_offset_ns = if self.virtual_time { 0 } else { squall_machine::wall_offset() };
             let workers = outcome.workers.iter().map(Counters::from);
             Totals::of(Instant::now(), names, facts.len(), wall_offset_ns, workers)
-        };
+        });
         if let Some(capturing) = &self.capturing {
             capturing.tell(&outcome.interfaces, &outcome.workers);
         }
@@ -1749,7 +1781,19 @@ impl Run {
                 end.notes.push(format!("routes are missing in {}: {error}", path.display()));
             }
         }
-        Ok((record.report(self.series.points), totals))
+        let (report, many) = (record.report(self.series.points), plan.streams.len());
+        let Record { counted, .. } = record;
+        free(many, (counted, plan, self.planned));
+        Ok((report, totals))
+    }
+}
+
+/// Frees `what`, which has `streams` streams. Many of them are freed on a thread of its own: for a
+/// million, this takes as long as their report.
+fn free<T: Send + 'static>(streams: usize, what: T) {
+    if streams >= MANY_STREAMS {
+        // Without a thread, it is freed here.
+        let _ = std::thread::Builder::new().name("squall-free".into()).spawn(move || drop(what));
     }
 }
 

@@ -9,6 +9,7 @@ class Known {
   #answer = new Answer<Applications>();
 
   all = $derived(this.#answer.value?.applications ?? []);
+  layers = $derived(this.#answer.value?.layers ?? []);
 
   load = (): Promise<void> => this.#answer.once("/applications");
 }

@@ -1491,6 +1491,8 @@ export interface RoleReport {
   /** Time from a request to the first octet of its answer, and to the last one. */
   first_byte_ns: Distribution | null;
   transaction_ns: Distribution | null;
+  /** Time from the start of a flow to the first octet of its first answer: with all handshakes. */
+  first_byte_from_start_ns: Distribution | null;
   /** Time from the start to the end of a flow, for completed flows. */
   duration_ns: Distribution | null;
   /**
@@ -1556,6 +1558,17 @@ export interface TlsReport {
   handshakes_per_second: number;
   /** Time from the end of the TCP handshake to the end of the TLS handshake. */
   handshake_ns: Distribution | null;
+  /**
+   * Sessions whose client sent requests before the end of the handshake (early data, 0-RTT); only
+   * for clients.
+   */
+  early_offered: number;
+  /** Those whose server accepted that, and the octets of early data. */
+  early_accepted: number;
+  early_octets_accepted: number;
+  /** Those whose server refused it, and the octets, which were sent again; only for clients. */
+  early_refused: number;
+  early_octets_refused: number;
   /** Sessions that failed, in the handshake or later, by reason. */
   failed: Record<string, number>;
   /** Sessions whose peer closed the flow without closing the session. */
@@ -1645,8 +1658,28 @@ export interface Http3Report {
    */
   early_accepted: number;
   early_refused: number;
-  /** Datagrams that belong to no connection of their flow. */
+  /**
+   * Datagrams that belong to no connection of their flow, or come from another address where the
+   * server forbids that.
+   */
   strays: number;
+  /**
+   * Moves to another address or port. A client counts those with another connection ID, a server
+   * all.
+   */
+  migrations: number;
+  /** Changes of a client's port with the same connection ID, as by a NAT. */
+  rebindings: number;
+  /**
+   * Addresses of clients that were not validated in time, so that servers went back to the former
+   * ones.
+   */
+  paths_failed: number;
+  /**
+   * Moves of clients that were not possible: `forbidden` by the server, `no_port` of the pool is
+   * free, or `no_connection_id` of the server, so that the move was one with the same ID.
+   */
+  not_moved: Record<string, number>;
 }
 
 /** The ends of flows that Squall played. */
@@ -3165,6 +3198,8 @@ export interface Plan {
 
 export interface Applications {
   applications: ApplicationInfo[];
+  /** Settings of a template around its application. */
+  layers: LayerInfo[];
 }
 
 /** A built-in application. */
@@ -3183,6 +3218,27 @@ export interface OptionInfo {
   default: string | null;
   /** Description in one line. */
   about: string;
+}
+
+/** A key of a template with settings around its application. */
+export interface LayerInfo {
+  /** `tls`, `http` or `proxy_protocol`. */
+  key: string;
+  /** Description in one line. */
+  about: string;
+  /** Keys of its table. */
+  options: LayerOption[];
+}
+
+/** An option of such settings. */
+export interface LayerOption {
+  name: string;
+  /** The value that applies if the option is absent, or what happens then; `null`: not known. */
+  default: string | null;
+  /** Description in one line. */
+  about: string;
+  /** The form of its value: `text` (or a number), `boolean`, or `list` (or a text). */
+  kind: string;
 }
 
 /** Some packets of a capture. */
@@ -4222,6 +4278,11 @@ export interface Tls {
    */
   fresh_key_shares?: boolean;
   /**
+   * true: sessions are resumed, clients with a ticket send their first requests before the
+   * handshake is complete (0-RTT), and servers accept and answer them. TLS 1.3. Default false.
+   */
+  early_data?: boolean;
+  /**
    * "1.3" or "1.2", or a list: the highest version that both ends support is used. Default "1.3".
    */
   versions?: string | string[];
@@ -4313,6 +4374,21 @@ export interface Http {
    * server has answered it with its versions. Default false.
    */
   reserved_version?: boolean;
+  /**
+   * Clients of HTTP/3 move each connection to another of their ports after this number of requests,
+   * each time, with another connection ID. Default 0: never.
+   */
+  migrate_after?: number | string;
+  /**
+   * The port of a client of HTTP/3 changes after this number of requests, each time, as by a NAT
+   * that has forgotten it: with the same connection ID. Default 0: never.
+   */
+  rebind_after?: number | string;
+  /**
+   * true: servers of HTTP/3 forbid their clients to move (disable_active_migration), and drop
+   * datagrams from another address. Default false.
+   */
+  forbid_migration?: boolean;
   /**
    * true: clients of HTTP/3 resume sessions and send requests before the handshake is complete
    * (0-RTT), and servers accept them. Default false.

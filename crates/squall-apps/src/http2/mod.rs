@@ -3,24 +3,25 @@
 mod call;
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::BTreeMap,
     mem,
+    ops::{Deref, DerefMut},
 };
 
 use squall_http::h2::{
     self, Blocked, Cause, Code, Events, Head, HeadKind, Limits, PeerSettings, Scratch, Settings,
     StreamId, Why, setting,
 };
-use squall_tcp::{Event, FlowId, Piece, Reason};
+use squall_tcp::{Event, Piece, Reason};
 use squall_units::{Nanos, mix};
 
 use crate::{
     Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role,
     grpc::Incoming,
-    layers,
+    layers::{self, Kept, Slab},
     message::Ready,
     streams::{
-        self, LaneIds, LaneSocket, add,
+        self, LaneIds, LaneSocket, StreamCounts, add, add_all,
         heads::{Body, Heads, Prepared},
         parts, run,
     },
@@ -72,74 +73,38 @@ impl Default for Http2 {
 /// Counts over all connections of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Http2Counts {
-    pub connections: u64,
+    /// The counts that HTTP/3 has, too.
+    pub common: StreamCounts,
     /// Connections that use HTTP/1.1, because TLS has not agreed on HTTP/2.
     pub fallbacks: u64,
-    /// Streams that were opened (clients), or on which a request arrived (servers).
-    pub streams: u64,
-    /// Field blocks, the octets of their names and values, and their octets as compressed.
-    pub heads_sent: u64,
-    pub head_octets_sent: u64,
-    pub compressed_octets_sent: u64,
-    pub heads_received: u64,
-    pub head_octets_received: u64,
-    pub compressed_octets_received: u64,
-    /// Streams that were reset, by error code.
-    pub resets_sent: BTreeMap<&'static str, u64>,
-    pub resets_received: BTreeMap<&'static str, u64>,
-    /// Streams that a GOAWAY of the server left out: it has not processed them.
-    pub left_out: u64,
     /// Requests that were sent again, because the server had refused their streams.
     pub repeated: u64,
     /// Connections that the peer has announced to end, by error code.
     pub goaways_received: BTreeMap<&'static str, u64>,
-    /// Actions of peers that RFC 9113 forbids, or that exceeded a bound.
-    pub violations: BTreeMap<&'static str, u64>,
-    /// Priorities and unknown frames of the peer.
-    pub ignored: u64,
 }
 
 impl Http2Counts {
     /// Adds those of another worker or template.
     pub fn merge(&mut self, other: &Self) {
-        let Self {
-            connections,
-            fallbacks,
-            streams,
-            heads_sent,
-            head_octets_sent,
-            compressed_octets_sent,
-            heads_received,
-            head_octets_received,
-            compressed_octets_received,
-            resets_sent,
-            resets_received,
-            left_out,
-            repeated,
-            goaways_received,
-            violations,
-            ignored,
-        } = other;
-        self.connections += connections;
+        let Self { common, fallbacks, repeated, goaways_received } = other;
+        self.common.merge(common);
         self.fallbacks += fallbacks;
-        self.streams += streams;
-        self.heads_sent += heads_sent;
-        self.head_octets_sent += head_octets_sent;
-        self.compressed_octets_sent += compressed_octets_sent;
-        self.heads_received += heads_received;
-        self.head_octets_received += head_octets_received;
-        self.compressed_octets_received += compressed_octets_received;
-        self.left_out += left_out;
         self.repeated += repeated;
-        self.ignored += ignored;
-        for (sums, added) in [
-            (&mut self.resets_sent, resets_sent),
-            (&mut self.resets_received, resets_received),
-            (&mut self.goaways_received, goaways_received),
-            (&mut self.violations, violations),
-        ] {
-            added.iter().for_each(|(name, n)| add(sums, name, *n));
-        }
+        add_all(&mut self.goaways_received, goaways_received);
+    }
+}
+
+impl Deref for Http2Counts {
+    type Target = StreamCounts;
+
+    fn deref(&self) -> &StreamCounts {
+        &self.common
+    }
+}
+
+impl DerefMut for Http2Counts {
+    fn deref_mut(&mut self) -> &mut StreamCounts {
+        &mut self.common
     }
 }
 
@@ -148,9 +113,7 @@ impl Http2Counts {
 pub(crate) struct Layer {
     /// The settings of each program, if it is over HTTP/2.
     programs: Vec<Option<Box<Speaker>>>,
-    places: HashMap<FlowId, u32>,
-    connections: Vec<Option<Box<Connection>>>,
-    free: Vec<u32>,
+    connections: Slab<Connection>,
     ids: Ids,
     buffers: Buffers,
 }
@@ -191,9 +154,7 @@ struct Buffers {
 #[derive(Debug)]
 struct Connection {
     peer: h2::Connection,
-    /// Sent octets whose content may still be asked for, and their offset among all.
-    kept: VecDeque<u8>,
-    begins: u32,
+    kept: Kept,
     lanes: Vec<Lane>,
     /// The lane that is next to send.
     turn: usize,
@@ -282,6 +243,11 @@ impl Layer {
         self.speaker(program).is_some_and(|speaker| speaker.fallback)
     }
 
+    /// Lanes of all connections.
+    pub fn open_lanes(&self) -> usize {
+        self.ids.taken()
+    }
+
     /// Runs of a client's program in a flow.
     pub fn lanes(&self, program: ProgramId) -> Option<u16> {
         self.speaker(program).map(|speaker| speaker.lanes)
@@ -297,19 +263,16 @@ impl Layer {
             let queued = |lane: &Lane| lane.messages.capacity() * size_of::<Piece>();
             size_of::<Connection>()
                 + connection.peer.memory()
-                + connection.kept.capacity()
+                + connection.kept.memory()
                 + connection.lanes.capacity() * size_of::<Lane>()
                 + connection.lanes.iter().map(queued).sum::<usize>()
         };
         let programs = self.programs.iter().flatten().map(|speaker| speaker.heads.memory());
-        programs.sum::<usize>()
-            + self.connections.iter().flatten().map(|connection| of(connection)).sum::<usize>()
-            + self.connections.capacity() * size_of::<usize>()
-            + self.places.capacity() * size_of::<(FlowId, u32)>()
+        programs.sum::<usize>() + self.connections.memory(of)
     }
 
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.connections.len()
     }
 
     /// Copies octets from `offset` of a connection's piece.
@@ -317,11 +280,9 @@ impl Layer {
     /// # Panics
     /// If these octets were acknowledged or encrypted: only outstanding ones are asked for.
     pub fn copy(&self, piece: Piece, offset: u32, out: &mut [u8]) {
-        let connection = self.connections[(piece.message & !STREAMS) as usize]
-            .as_ref()
-            .expect("an open flow's connection");
-        let from = piece.nth.wrapping_add(offset).wrapping_sub(connection.begins) as usize;
-        layers::copy_kept(&connection.kept, from, out);
+        let connection = self.connections.get(piece.message & !STREAMS);
+        let connection = connection.expect("an open flow's connection");
+        connection.kept.copy(piece.nth.wrapping_add(offset), out);
     }
 
     /// Handles a flow's event before its programs.
@@ -336,8 +297,9 @@ impl Layer {
         if let Event::Established = event {
             self.begin(apps, socket, program);
         }
-        let Some(&place) = self.places.get(&id) else { return apps.run_program(socket, event) };
-        let Some(mut own) = self.connections[place as usize].take() else { return };
+        let Some((place, mut own)) = self.connections.take(id) else {
+            return apps.run_program(socket, event);
+        };
         let speaker =
             self.programs[usize::from(program.0)].as_deref_mut().expect("`has` was asked before");
         let (buffers, ids) = (&mut self.buffers, &mut self.ids);
@@ -351,12 +313,10 @@ impl Layer {
             Event::Timer => flow.timer(),
             Event::Gone(reason) => {
                 flow.gone(reason);
-                self.places.remove(&id);
-                self.free.push(place);
-                return;
+                return self.connections.remove(id);
             }
         }
-        self.connections[place as usize] = Some(own);
+        self.connections.put(place, own);
     }
 
     fn begin<O: Observer>(
@@ -385,8 +345,7 @@ impl Layer {
         }
         let connection = Connection {
             peer,
-            kept: VecDeque::new(),
-            begins: 0,
+            kept: Kept::default(),
             lanes,
             turn: 0,
             wake: None,
@@ -395,12 +354,7 @@ impl Layer {
             plain,
             held_back: false,
         };
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.connections.push(None);
-            self.connections.len() as u32 - 1
-        });
-        self.connections[place as usize] = Some(Box::new(connection));
-        self.places.insert(socket.id(), place);
+        self.connections.add(socket.id(), connection);
     }
 }
 
@@ -561,7 +515,8 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
     /// Sends all frames for which there is room, lets the programs continue that waited for it, and
     /// ends the streams and the flow if their programs have finished.
     fn settle(&mut self) {
-        self.drop_unneeded();
+        // TCP has acknowledged the others, or TLS has encrypted them.
+        self.connection.kept.keep_last(self.socket.unwritten() as usize);
         if self.connection.over {
             return;
         }
@@ -649,19 +604,6 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         if let Some(at) = next.filter(|_| next != self.connection.wake) {
             self.connection.wake = next;
             self.socket.wake_at(at);
-        }
-    }
-
-    /// Drops sent octets that TCP has acknowledged, or that TLS has encrypted.
-    fn drop_unneeded(&mut self) {
-        let Connection { kept, begins, .. } = &mut *self.connection;
-        let unneeded = kept.len().saturating_sub(self.socket.unwritten() as usize);
-        *begins = begins.wrapping_add(unneeded as u32);
-        if unneeded == kept.len() {
-            // Free the memory of idle connections.
-            *kept = VecDeque::new();
-        } else {
-            kept.drain(..unneeded);
         }
     }
 
@@ -968,9 +910,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         if out.is_empty() {
             return;
         }
-        let Connection { kept, begins, .. } = &mut *self.connection;
-        let (nth, len) = (begins.wrapping_add(kept.len() as u32), out.len() as u32);
-        kept.extend(out.iter());
+        let (nth, len) = (self.connection.kept.push(out), out.len() as u32);
         out.clear();
         self.apps.observer_mut().sent(self.program, len);
         self.socket.send(Piece { message: STREAMS | self.place, nth, len });

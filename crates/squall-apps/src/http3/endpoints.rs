@@ -4,13 +4,16 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime},
 };
 
+use bytes::Buf;
 use quinn_proto::{
-    ClientConfig, EndpointConfig, IdleTimeout, ServerConfig, TimeSource, TransportConfig, VarInt,
+    ClientConfig, Connection, ConnectionId, ConnectionIdGenerator, EndpointConfig, IdleTimeout,
+    RandomConnectionIdGenerator, ServerConfig, TimeSource, TransportConfig, VarInt,
+    coding::Codec,
     crypto::rustls::{QuicClientConfig, QuicServerConfig},
 };
 use rustls::{crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256, quic::Suite};
@@ -98,11 +101,18 @@ pub fn client_config(settings: &Http3, tls: &Tls) -> ClientConfig {
 /// # Panics
 /// If a setting is out of its range.
 pub fn server_config(settings: &Http3, tls: &Tls, time: &RunTime) -> ServerConfig {
-    let crypto = QuicServerConfig::with_initial(tls.server.clone(), initial_suite());
+    let mut tls = tls.server.clone();
+    if tls.max_early_data_size > 0 {
+        // The value that QUIC requires, which has limits of its own (RFC 9001 section 4.6.1).
+        let tls = Arc::make_mut(&mut tls);
+        tls.max_early_data_size = u32::MAX;
+        // QUIC has its keys before the end of the handshake in any case.
+        tls.send_half_rtt_data = false;
+    }
+    let crypto = QuicServerConfig::with_initial(tls, initial_suite());
     let mut server = ServerConfig::with_crypto(Arc::new(crypto.expect("the initial suite")));
     server.transport_config(transport(Role::Server, settings));
-    // A connection belongs to one flow.
-    server.migration(false);
+    server.migration(!settings.forbid_migration);
     server.time_source(Arc::new(time.clone()));
     server
 }
@@ -113,9 +123,98 @@ pub fn endpoint_config() -> Arc<EndpointConfig> {
     Arc::new(EndpointConfig::default())
 }
 
+/// As [`endpoint_config`], with connection IDs of `home`.
+pub fn server_endpoint_config(home: &Home) -> Arc<EndpointConfig> {
+    let mut config = EndpointConfig::default();
+    let home = home.clone();
+    config.cid_generator(move || {
+        let random = RandomConnectionIdGenerator::new(ID_LEN - HOME_LEN);
+        Box::new(ServerIds { home: home.clone(), random })
+    });
+    Arc::new(config)
+}
+
+/// Octets of a server's connection ID. The first are the connection's home, the others random.
+const ID_LEN: usize = 8;
+const HOME_LEN: usize = 4;
+
+/// The worker and the place of the connection whose event is being handled, for its connection IDs:
+/// a datagram of a client that has moved finds them in that way from any address (as with the load
+/// balancers of RFC 9000 section 5.1).
+#[derive(Clone, Debug, Default)]
+pub struct Home(Arc<AtomicU32>);
+
+impl Home {
+    /// `place`: below 2^24; connections at others cannot move.
+    pub fn set(&self, worker: u8, place: u32) {
+        self.0.store(u32::from(worker) << 24 | place & 0x00ff_ffff, Ordering::Relaxed);
+    }
+}
+
+/// The worker and the place in the connection ID of a packet with a short header (RFC 9000 section
+/// 17.3), if this end has made it.
+pub fn home_of(datagram: &[u8]) -> Option<(u8, u32)> {
+    let [first, worker, place @ ..] = datagram.first_chunk::<{ 1 + HOME_LEN }>()?;
+    let [a, b, c] = *place;
+    // The next bit is fixed only if the ends have not agreed on any value (RFC 9287).
+    (first & 0x80 == 0).then_some((*worker, u32::from_be_bytes([0, a, b, c])))
+}
+
+struct ServerIds {
+    home: Home,
+    random: RandomConnectionIdGenerator,
+}
+
+impl ConnectionIdGenerator for ServerIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut id = self.home.0.load(Ordering::Relaxed).to_be_bytes().to_vec();
+        id.extend_from_slice(&self.random.generate_cid());
+        ConnectionId::new(&id)
+    }
+
+    fn cid_len(&self) -> usize {
+        ID_LEN
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Whether the server forbids its clients to move to another address
+/// (`disable_active_migration`, RFC 9000 section 18.2).
+pub fn forbids_migration(quic: &Connection) -> bool {
+    let Ok(Some(parameters)) = quic.crypto_session().transport_parameters() else { return false };
+    let mut octets = Vec::new();
+    parameters.write(&mut octets);
+    let mut rest = &octets[..];
+    while let (Ok(id), Ok(len)) = (VarInt::decode(&mut rest), VarInt::decode(&mut rest)) {
+        if id.into_inner() == 0x0c {
+            return true;
+        }
+        rest.advance(rest.len().min(usize::try_from(len.into_inner()).unwrap_or(usize::MAX)));
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_datagram_names_the_home_of_its_connection() {
+        let home = Home::default();
+        let mut ids = ServerIds { home: home.clone(), random: RandomConnectionIdGenerator::new(4) };
+        home.set(3, 0x12_3456);
+        let made = [ids.generate_cid(), ids.generate_cid()];
+        assert_ne!(made[0], made[1]);
+        for (id, first) in made.into_iter().zip([0x43, 0x03]) {
+            let datagram = [&[first][..], &id, &[9; 20]].concat();
+            assert_eq!((id.len(), home_of(&datagram)), (8, Some((3, 0x12_3456))));
+            let long = [&[0xc3][..], &id].concat();
+            assert_eq!((home_of(&long), home_of(&datagram[..4]), home_of(&[])), (None, None, None));
+        }
+    }
 
     #[test]
     fn the_time_of_quic_is_that_of_the_run() {

@@ -2,14 +2,14 @@
 //!
 //! A connection belongs to one flow. Unlike a program's messages, packets cannot be produced twice,
 //! so they are stored until the flow has sent them; QUIC itself keeps data that it may have to repeat.
+//!
+//! A connection that moves to another address or port takes its flow along (RFC 9000 section 9). A
+//! client asks the owner of the stack for another port. A server's flow follows its client: a
+//! datagram of an unknown flow finds it by the connection ID, and the flow has the new address from
+//! when QUIC sends to it. Datagrams to another address, such as a challenge of the former path, are
+//! sent without a flow.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    fmt, mem,
-    net::SocketAddr,
-    sync::Arc,
-    time::Instant,
-};
+use std::{fmt, mem, net::SocketAddr, sync::Arc, time::Instant};
 
 use bytes::{Bytes, BytesMut};
 use quinn_proto::{
@@ -20,16 +20,20 @@ use squall_http::h3::{
     self, Cause, Code, Events, Head, HeadKind, Limits, Own, PeerSettings, Progress, Scratch,
     Settings, setting,
 };
-use squall_tcp::{Event, FlowId, Piece, Reason};
+use squall_tcp::{Event, FlowId, Piece, Reason, Tuple};
 use squall_units::{Nanos, mix};
 
 use super::{
     Http3, Http3Counts,
-    endpoints::{RunTime, client_config, endpoint_config, server_config},
+    endpoints::{
+        Home, RunTime, client_config, endpoint_config, forbids_migration, home_of, server_config,
+        server_endpoint_config,
+    },
     versions::Ids as FirstIds,
 };
 use crate::{
-    Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role, Tls, layers,
+    Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role, Tls,
+    layers::{self, Kept, Slab},
     message::Ready,
     streams::{
         self, LaneIds, LaneSocket, add,
@@ -66,17 +70,27 @@ pub(crate) struct Layer {
     time: Option<RunTime>,
     /// The endpoint of the clients of all programs.
     clients: Option<Box<Endpoint>>,
-    places: HashMap<FlowId, u32>,
-    connections: Vec<Option<Box<Connection>>>,
-    free: Vec<u32>,
+    connections: Slab<Connection>,
+    /// The worker that has this layer.
+    worker: u8,
+    home: Home,
+    /// Flows of clients that are to get another port.
+    moves: Vec<FlowId>,
     ids: Ids,
     buffers: Buffers,
+}
+
+/// An input of a flow.
+enum Input<'a> {
+    Event(Event<'a>),
+    /// It has got another port, or there is none.
+    Rebound(bool),
 }
 
 /// Prints no keys.
 impl fmt::Debug for Layer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Layer").field("places", &self.places).finish_non_exhaustive()
+        f.debug_struct("Layer").field("connections", &self.connections).finish_non_exhaustive()
     }
 }
 
@@ -135,6 +149,7 @@ struct GivenUp {
 }
 
 struct Connection {
+    flow: FlowId,
     /// `None`: a server's flow whose client has not sent a valid first packet, or a client's whose
     /// first packet is of a reserved version.
     quic: Option<(ConnectionHandle, quic::Connection)>,
@@ -144,9 +159,8 @@ struct Connection {
     h3: h3::Connection,
     /// The unidirectional streams of this end, in the order of [`Own::ALL`].
     own: [Option<StreamId>; 3],
-    /// Datagrams that the flow has not sent, and their offset among all sent octets.
-    kept: VecDeque<u8>,
-    begins: u32,
+    /// Datagrams that the flow has not sent.
+    kept: Kept,
     lanes: Vec<Lane>,
     /// At most as many as the settings allow, each with the chunks of one reading.
     blocked: Vec<Blocked>,
@@ -154,6 +168,13 @@ struct Connection {
     turn: usize,
     /// The time for which the flow's timer is set.
     wake: Option<Nanos>,
+    /// Streams that a client has opened.
+    opened: u32,
+    /// The numbers of them at which the client moves; 0: never.
+    migrates_at: u32,
+    rebinds_at: u32,
+    /// The move for which a port was requested.
+    moving: Option<Move>,
     /// Whether requests can be sent: the handshake is complete, or the client has early data.
     open: bool,
     /// Whether the handshake is not complete although requests can be sent.
@@ -164,6 +185,12 @@ struct Connection {
     early_fields: [u64; 2],
     /// Whether the flow has ended: nothing more is read or sent.
     over: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Move {
+    Migration,
+    Rebinding,
 }
 
 /// A client's first packet of a reserved version, until it is answered.
@@ -207,12 +234,13 @@ impl Stream {
 /// Clones only the programs: another worker has its own flows, endpoints and counts.
 impl Clone for Layer {
     fn clone(&self) -> Self {
-        let mut other = Self { time: self.time.clone(), ..Self::default() };
+        let mut other = Self { time: self.time.clone(), worker: self.worker, ..Self::default() };
         let (Some(time), programs) = (&self.time, &self.programs) else { return other };
         for (number, speaker) in (0..).zip(programs) {
             let Some(of) = speaker.as_deref() else { continue };
             let role = of.role();
-            let own = Speaker::new(role, &of.settings, &of.tls, time, of.heads.clone());
+            let with = (time, &other.home);
+            let own = Speaker::new(role, &of.settings, &of.tls, with, of.heads.clone());
             layers::set(&mut other.programs, ProgramId(number), Box::new(own));
         }
         other
@@ -220,7 +248,13 @@ impl Clone for Layer {
 }
 
 impl Speaker {
-    fn new(role: Role, settings: &Http3, tls: &Tls, time: &RunTime, heads: Heads) -> Self {
+    fn new(
+        role: Role,
+        settings: &Http3,
+        tls: &Tls,
+        (time, home): (&RunTime, &Home),
+        heads: Heads,
+    ) -> Self {
         let mut list = vec![(setting::MAX_FIELD_SECTION_SIZE, u64::from(Limits::HEAD))];
         if settings.qpack_table > 0 {
             list.push((setting::QPACK_MAX_TABLE_CAPACITY, settings.qpack_table.into()));
@@ -235,7 +269,8 @@ impl Speaker {
             Role::Server => {
                 let config = server_config(settings, &tls, time);
                 let server = Some(Arc::new(config));
-                End::Server(Box::new(Endpoint::new(endpoint_config(), server, true, None)))
+                let endpoint = server_endpoint_config(home);
+                End::Server(Box::new(Endpoint::new(endpoint, server, true, None)))
             }
         };
         let settings = *settings;
@@ -270,8 +305,29 @@ impl Layer {
         for (piece, message) in messages {
             heads.learn(piece, message, role, true);
         }
-        let speaker = Speaker::new(role, settings, tls, time, heads);
+        let speaker = Speaker::new(role, settings, tls, (&*time, &self.home), heads);
         layers::set(&mut self.programs, program, Box::new(speaker));
+    }
+
+    /// The number of the worker that has this layer, for the connection IDs of its servers.
+    pub fn set_worker(&mut self, worker: u8) {
+        self.worker = worker;
+    }
+
+    /// The flow of the server whose client has sent this datagram from an unknown address.
+    pub fn moved(&self, datagram: &[u8]) -> Option<FlowId> {
+        let (worker, place) = home_of(datagram)?;
+        let connection = self.connections.get(place).filter(|_| worker == self.worker)?;
+        Some(connection.flow)
+    }
+
+    /// Takes a flow that is to get another port; its owner then calls [`rebound`](Self::rebound).
+    pub fn take_move(&mut self) -> Option<FlowId> {
+        self.moves.pop()
+    }
+
+    pub fn has_moves(&self) -> bool {
+        !self.moves.is_empty()
     }
 
     #[inline]
@@ -281,6 +337,11 @@ impl Layer {
 
     fn speaker(&self, program: ProgramId) -> Option<&Speaker> {
         self.programs.get(usize::from(program.0))?.as_deref()
+    }
+
+    /// Lanes of all connections.
+    pub fn open_lanes(&self) -> usize {
+        self.ids.taken()
     }
 
     /// Runs of a client's program in a flow.
@@ -302,19 +363,16 @@ impl Layer {
             size_of::<Connection>()
                 + connection.quic.as_ref().map_or(0, |_| QUIC_HEAP)
                 + connection.h3.memory()
-                + connection.kept.capacity()
+                + connection.kept.memory()
                 + connection.lanes.capacity() * size_of::<Lane>()
                 + connection.lanes.iter().map(of_lane).sum::<usize>()
         };
         let programs = self.programs.iter().flatten().map(|speaker| speaker.heads.memory());
-        programs.sum::<usize>()
-            + self.connections.iter().flatten().map(|connection| of(connection)).sum::<usize>()
-            + self.connections.capacity() * size_of::<usize>()
-            + self.places.capacity() * size_of::<(FlowId, u32)>()
+        programs.sum::<usize>() + self.connections.memory(of)
     }
 
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.connections.len()
     }
 
     /// Copies octets from `offset` of a datagram.
@@ -322,11 +380,9 @@ impl Layer {
     /// # Panics
     /// If the datagram was sent: it is asked for only once.
     pub fn copy(&self, piece: Piece, offset: u32, out: &mut [u8]) {
-        let connection = self.connections[(piece.message & !DATAGRAMS) as usize]
-            .as_ref()
-            .expect("an open flow's connection");
-        let from = piece.nth.wrapping_add(offset).wrapping_sub(connection.begins) as usize;
-        layers::copy_kept(&connection.kept, from, out);
+        let connection = self.connections.get(piece.message & !DATAGRAMS);
+        let connection = connection.expect("an open flow's connection");
+        connection.kept.copy(piece.nth.wrapping_add(offset), out);
     }
 
     /// Handles a flow's event before its programs.
@@ -335,6 +391,25 @@ impl Layer {
         apps: &mut Apps<O>,
         socket: &mut impl FlowSocket,
         event: Event<'_>,
+    ) {
+        self.handle(apps, socket, Input::Event(event));
+    }
+
+    /// Continues a flow that has got another port, or could not get one.
+    pub fn rebound<O: Observer>(
+        &mut self,
+        apps: &mut Apps<O>,
+        socket: &mut impl FlowSocket,
+        moved: bool,
+    ) {
+        self.handle(apps, socket, Input::Rebound(moved));
+    }
+
+    fn handle<O: Observer>(
+        &mut self,
+        apps: &mut Apps<O>,
+        socket: &mut impl FlowSocket,
+        input: Input<'_>,
     ) {
         let id = socket.id();
         let program = apps.program(socket.state());
@@ -347,21 +422,18 @@ impl Layer {
         let clients = self
             .clients
             .get_or_insert_with(|| Box::new(Endpoint::new(endpoint_config(), None, true, None)));
-        let place = match self.places.get(&id) {
-            Some(&place) => place,
-            None if matches!(event, Event::Gone(_)) => return apps.run_program(socket, event),
-            None => {
-                let connection = begin(apps, &*speaker, &mut self.ids, socket);
-                let place = self.free.pop().unwrap_or_else(|| {
-                    self.connections.push(None);
-                    self.connections.len() as u32 - 1
-                });
-                self.connections[place as usize] = Some(Box::new(connection));
-                self.places.insert(id, place);
-                place
-            }
+        let (place, mut own) = match self.connections.take(id) {
+            Some(own) => own,
+            None => match input {
+                Input::Event(event @ Event::Gone(_)) => return apps.run_program(socket, event),
+                Input::Rebound(_) => return,
+                Input::Event(_) => {
+                    let connection = begin(apps, &*speaker, &mut self.ids, socket);
+                    (self.connections.reserve(id), Box::new(connection))
+                }
+            },
         };
-        let Some(mut own) = self.connections[place as usize].take() else { return };
+        self.home.set(self.worker, place);
         let (buffers, ids) = (&mut self.buffers, &mut self.ids);
         let connection = &mut *own;
         let mut flow = Flow {
@@ -376,20 +448,20 @@ impl Layer {
             place,
             buffers,
             ids,
+            moves: &mut self.moves,
         };
-        match event {
-            Event::Established => flow.established(),
-            Event::Received(octets) => flow.received(octets),
-            Event::Timer => flow.timer(),
-            Event::Acknowledged { .. } | Event::PeerClosed => {}
-            Event::Gone(reason) => {
+        match input {
+            Input::Event(Event::Established) => flow.established(),
+            Input::Event(Event::Received(octets)) => flow.received(octets),
+            Input::Event(Event::Timer) => flow.timer(),
+            Input::Event(Event::Acknowledged { .. } | Event::PeerClosed) => {}
+            Input::Rebound(moved) => flow.rebound(moved),
+            Input::Event(Event::Gone(reason)) => {
                 flow.gone(reason);
-                self.places.remove(&id);
-                self.free.push(place);
-                return;
+                return self.connections.remove(id);
             }
         }
-        self.connections[place as usize] = Some(own);
+        self.connections.put(place, own);
     }
 }
 
@@ -410,17 +482,21 @@ fn begin<O: Observer>(
         Lane::new(ids.take(), state, None)
     };
     Connection {
+        flow: socket.id(),
         quic: None,
         probe: None,
         drained: false,
         h3,
         own: [None; 3],
-        kept: VecDeque::new(),
-        begins: 0,
+        kept: Kept::default(),
         lanes: (0..lanes).map(lane).collect(),
         blocked: Vec::new(),
         turn: 0,
         wake: None,
+        opened: 0,
+        migrates_at: speaker.settings.migrate_after,
+        rebinds_at: speaker.settings.rebind_after,
+        moving: None,
         open: false,
         early: false,
         early_octets: 0,
@@ -519,6 +595,7 @@ struct Flow<'a, O, S> {
     place: u32,
     buffers: &'a mut Buffers,
     ids: &'a mut Ids,
+    moves: &'a mut Vec<FlowId>,
 }
 
 /// The state of a stream after the chunks that were read.
@@ -597,11 +674,10 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             }
             return;
         }
-        let tuple = self.socket.tuple();
-        let peer = SocketAddr::new(tuple.remote, tuple.remote_port);
+        let (tuple, sender) = (self.socket.tuple(), SocketAddr::from(self.socket.sender()));
         // Version Negotiation has version 0, and Retry is the type 3 of long headers of version 1
         // (RFC 9000 sections 17.2.1 and 17.2.5).
-        let negotiates = matches!(datagram, [_, 0, 0, 0, 0, ..]);
+        let negotiates = matches!(datagram, [first, 0, 0, 0, 0, ..] if first & 0x80 != 0);
         let retry = matches!(datagram, [first, 0, 0, 0, 1, ..] if first & 0xf0 == 0xf0)
             && self.speaker.role() == Role::Client
             && (self.connection.early || !self.connection.open);
@@ -610,11 +686,19 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         out.clear();
         let endpoint = endpoint(&mut self.speaker.end, self.clients);
         let datagram = BytesMut::from(datagram);
-        let found = endpoint.handle(self.now, peer, Some(tuple.local), None, datagram, out);
+        let found = endpoint.handle(self.now, sender, Some(tuple.local), None, datagram, out);
         match (found, &mut self.connection.quic) {
             (Some(DatagramEvent::ConnectionEvent(of, event)), Some((own, quic))) if of == *own => {
                 self.speaker.tally.counts.version_negotiations += u64::from(negotiates);
+                let before = quic.remote_address();
+                // QUIC drops it.
+                let forbidden = self.speaker.settings.forbid_migration && sender != before;
+                self.speaker.tally.counts.strays += u64::from(forbidden);
                 quic.handle_event(event);
+                if quic.remote_address() != before {
+                    self.speaker.tally.counts.migrations += 1;
+                    self.follow();
+                }
             }
             (Some(DatagramEvent::NewConnection(incoming)), None) => self.accept(incoming),
             (Some(DatagramEvent::NewConnection(incoming)), Some(_)) => {
@@ -624,7 +708,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             (Some(DatagramEvent::Response(transmit)), _) => {
                 let negotiates = out.get(1..5) == Some(&[0_u8; 4][..]);
                 self.speaker.tally.counts.version_negotiations += u64::from(negotiates);
-                self.put(transmit.size);
+                self.put_to(&tuple, &transmit);
             }
             (Some(DatagramEvent::ConnectionEvent(..)) | None, _) => {
                 self.speaker.tally.counts.strays += 1;
@@ -678,15 +762,99 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             }
         }
         if let Some((_, quic)) = &mut self.connection.quic {
+            let before = quic.remote_address();
             quic.handle_timeout(self.now);
+            // The client's new address was not validated in time.
+            if quic.remote_address() != before {
+                self.speaker.tally.counts.paths_failed += 1;
+                self.follow();
+            }
         }
         self.settle();
+    }
+
+    /// Lets the flow of a server follow its client to the address of the connection's path.
+    fn follow(&mut self) {
+        let Some((_, quic)) = &self.connection.quic else { return };
+        let to = quic.remote_address();
+        // If another flow has this address, datagrams go there without the flow.
+        self.socket.follow((to.ip(), to.port()));
+    }
+
+    /// A client has another port now, or cannot get one.
+    fn rebound(&mut self, moved: bool) {
+        let Connection { moving, quic: Some((handle, quic)), over: false, .. } =
+            &mut *self.connection
+        else {
+            return;
+        };
+        let counts = &mut self.speaker.tally.counts;
+        // Each kind sends a packet at once: the server would otherwise send to the former port for
+        // as long as the client has nothing to say.
+        match (moving.take(), moved) {
+            (Some(Move::Migration), true) => {
+                quic.local_address_changed();
+                // Another ID comes with its token for resets. Without one, the server has issued no
+                // other, and sees a move as by a NAT.
+                if let Some(event) = quic.poll_endpoint_events() {
+                    counts.migrations += 1;
+                    let endpoint = endpoint(&mut self.speaker.end, self.clients);
+                    if let Some(event) = endpoint.handle_event(*handle, event) {
+                        quic.handle_event(event);
+                    }
+                } else {
+                    counts.rebindings += 1;
+                    add(&mut counts.not_moved, "no_connection_id", 1);
+                }
+            }
+            (Some(Move::Rebinding), true) => {
+                counts.rebindings += 1;
+                quic.ping();
+            }
+            (Some(_), false) => add(&mut counts.not_moved, "no_port", 1),
+            (None, _) => return,
+        }
+        self.settle();
+    }
+
+    /// Requests another port for a client whose connection is to move now.
+    fn move_if_due(&mut self) {
+        let Connection { quic, opened, migrates_at, rebinds_at, moving, .. } =
+            &mut *self.connection;
+        let is_due = |at: u32| at > 0 && *opened >= at;
+        if !is_due(*migrates_at) && !is_due(*rebinds_at) || moving.is_some() {
+            return;
+        }
+        // The handshake has to be confirmed (RFC 9000 section 9).
+        let confirmed = |quic: &quic::Connection| quic.stats().frame_rx.handshake_done > 0;
+        let Some((_, quic)) = quic.as_ref().filter(|(_, quic)| confirmed(quic)) else { return };
+        let Http3 { migrate_after, rebind_after, .. } = self.speaker.settings;
+        if is_due(*migrates_at) && forbids_migration(quic) {
+            add(&mut self.speaker.tally.counts.not_moved, "forbidden", 1);
+            *migrates_at = 0;
+            return;
+        }
+        *moving = Some(if is_due(*migrates_at) {
+            *migrates_at = opened.saturating_add(migrate_after);
+            // Both at once would be one move: queued packets leave from the last port.
+            if is_due(*rebinds_at) {
+                *rebinds_at = opened.saturating_add(1);
+            }
+            Move::Migration
+        } else {
+            *rebinds_at = opened.saturating_add(rebind_after);
+            Move::Rebinding
+        });
+        self.moves.push(self.connection.flow);
     }
 
     fn gone(&mut self, reason: Reason) {
         for lane in &mut self.connection.lanes {
             run(self.apps, self.socket, lane, Event::Gone(reason));
             self.ids.put(lane.id);
+        }
+        if self.connection.moving.is_some() {
+            self.moves.retain(|flow| *flow != self.connection.flow);
         }
         if let Some((handle, quic)) = &mut self.connection.quic {
             self.speaker.tally.ended(quic);
@@ -753,6 +921,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         self.reap();
         self.end_if_done();
         if !self.connection.over {
+            self.move_if_due();
             // Fields that were added to the table, and acknowledgments of the peer's.
             self.write_own();
             self.transmit();
@@ -762,15 +931,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
 
     /// Drops datagrams that the flow has sent.
     fn drop_sent(&mut self) {
-        let Connection { kept, begins, .. } = &mut *self.connection;
-        let sent = kept.len().saturating_sub(self.socket.unwritten() as usize);
-        *begins = begins.wrapping_add(sent as u32);
-        if sent == kept.len() {
-            // Free the memory of idle connections.
-            *kept = VecDeque::new();
-        } else {
-            kept.drain(..sent);
-        }
+        self.connection.kept.keep_last(self.socket.unwritten() as usize);
     }
 
     /// Handles the events of QUIC, and reads its streams.
@@ -848,7 +1009,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
 
     /// The server has accepted early data, or all streams are to be opened again.
     fn early_decided(&mut self) {
-        let Connection { quic, h3, own, lanes, early_octets, early_fields, .. } =
+        let Connection { quic, h3, own, lanes, opened, early_octets, early_fields, .. } =
             &mut *self.connection;
         let counts = &mut self.speaker.tally.counts;
         if quic.as_ref().is_some_and(|(_, quic)| quic.accepted_0rtt()) {
@@ -867,6 +1028,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             if let Some(request) = lane.request.take() {
                 lane.messages.push_front(request);
             }
+            *opened -= 1;
             counts.streams -= 1;
             counts.heads_sent -= 1;
         }
@@ -1091,7 +1253,14 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
     fn pump_lane(&mut self, at: usize) -> Result<bool, (ProtocolError, Code)> {
         let tuple = self.socket.tuple();
         let Connection {
-            quic: Some((_, quic)), h3, lanes, early, early_octets, early_fields, ..
+            quic: Some((_, quic)),
+            h3,
+            lanes,
+            opened,
+            early,
+            early_octets,
+            early_fields,
+            ..
         } = &mut *self.connection
         else {
             return Ok(false);
@@ -1150,6 +1319,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
                 // The server allows no further one now.
                 let Some(id) = quic.streams().open(Dir::Bi) else { return Ok(false) };
                 h3.open(h3_id(id));
+                *opened += 1;
                 tally.counts.streams += 1;
                 lane.stream = Some(Stream::new(id));
             }
@@ -1251,12 +1421,19 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
 
     /// Closes the flow when all programs of a client are done. A server waits for the client.
     fn end_if_done(&mut self) {
+        let early_octets = self.connection.early_octets;
         let Connection { lanes, own, quic: Some((_, quic)), open: true, early: false, .. } =
             &mut *self.connection
         else {
             return;
         };
         if self.speaker.role() == Role::Server {
+            return;
+        }
+        // Answers to early data may come before the client's Finished has left. The server would
+        // then take the close as an error of the handshake (RFC 9000 section 10.2.3), and send no
+        // ticket for the next connection.
+        if early_octets > 0 && quic.stats().frame_rx.handshake_done == 0 {
             return;
         }
         let sent =
@@ -1343,31 +1520,42 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
     #[cold]
     fn fail_session(&mut self, error: ProtocolError, why: &dyn fmt::Display) {
         self.close(Code::NO_ERROR);
-        self.apps.secure_failed(self.socket, error, why);
+        self.apps.secure_failed(self.socket, error, why, true);
         self.socket.close();
     }
 
     /// Passes the datagrams of QUIC to the flow.
     fn transmit(&mut self) {
+        let tuple = self.socket.tuple();
         loop {
             let Some((_, quic)) = &mut self.connection.quic else { return };
             self.buffers.out.clear();
             let Some(transmit) = quic.poll_transmit(self.now, 1, &mut self.buffers.out) else {
                 return;
             };
-            self.put(transmit.size);
+            self.put_to(&tuple, &transmit);
         }
+    }
+
+    /// Passes a datagram to the flow, or to another address if it is not for the flow's.
+    fn put_to(&mut self, tuple: &Tuple, transmit: &quic::Transmit) {
+        let to = transmit.destination;
+        if (to.ip(), to.port()) == (tuple.remote, tuple.remote_port) {
+            return self.put(transmit.size);
+        }
+        let len = transmit.size.min(self.buffers.out.len());
+        // One that cannot be sent is lost on its way.
+        self.socket.send_to((to.ip(), to.port()), &self.buffers.out[..len]);
     }
 
     /// Passes a datagram of this length to the flow.
     fn put(&mut self, len: usize) {
-        let Connection { kept, begins, .. } = &mut *self.connection;
-        let (nth, len) = (begins.wrapping_add(kept.len() as u32), len.min(self.buffers.out.len()));
-        kept.extend(&self.buffers.out[..len]);
+        let datagram = &self.buffers.out[..len.min(self.buffers.out.len())];
+        let (nth, len) = (self.connection.kept.push(datagram), datagram.len());
         let piece = Piece { message: DATAGRAMS | self.place, nth, len: len as u32 };
         if !self.socket.send(piece) {
             // A probe of the path's MTU that is too long for this end; QUIC will count it as lost.
-            kept.truncate(kept.len() - len);
+            self.connection.kept.take_back(len);
         }
     }
 

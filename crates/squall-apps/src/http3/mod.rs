@@ -10,12 +10,19 @@ mod layer;
 #[cfg(feature = "tls")]
 mod versions;
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    ops::{Deref, DerefMut},
+};
 
 use squall_units::Nanos;
 
+#[cfg(feature = "tls")]
+pub(crate) use self::endpoints::home_of;
+#[cfg(not(feature = "tls"))]
+pub(crate) use self::layer::home_of;
 pub(crate) use self::layer::{DATAGRAMS, Layer};
-use crate::streams::add;
+use crate::streams::{StreamCounts, add_all};
 
 /// The shortest datagram with an Initial packet (RFC 9000 section 14.1).
 const SHORTEST_FIRST: usize = 1200;
@@ -51,6 +58,14 @@ pub struct Http3 {
     /// Whether clients begin with a packet of a reserved version, and with version 1 when the server
     /// has answered it (RFC 9000 section 6).
     pub reserved_version: bool,
+    /// Requests after which a client moves its connection to another port, each time, with another
+    /// connection ID (RFC 9000 section 9.2); 0: never.
+    pub migrate_after: u32,
+    /// Requests after which a client's port changes, each time, as by a NAT that has forgotten it:
+    /// with the same connection ID (RFC 9000 section 9.3); 0: never.
+    pub rebind_after: u32,
+    /// Whether servers forbid clients to move, and drop their datagrams from other addresses.
+    pub forbid_migration: bool,
     /// Silence after which a connection ends (RFC 9000 section 10.1); 0: never.
     pub idle: Nanos,
 }
@@ -64,6 +79,9 @@ impl Default for Http3 {
             qpack_table: 0,
             retry: false,
             reserved_version: false,
+            migrate_after: 0,
+            rebind_after: 0,
+            forbid_migration: false,
             idle: Nanos(10_000_000_000),
         }
     }
@@ -72,30 +90,12 @@ impl Default for Http3 {
 /// Counts over all connections of a program. Packets are counted when a connection ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Http3Counts {
-    /// Connections whose handshake is complete.
-    pub connections: u64,
-    /// Streams that were opened (clients), or on which a request arrived (servers).
-    pub streams: u64,
+    /// The counts that HTTP/2 has, too.
+    pub common: StreamCounts,
     /// Octets of requests and responses on their streams, frames included.
     pub sent_octets: u64,
-    /// Field blocks, the octets of their names and values, and their octets as compressed.
-    pub heads_sent: u64,
-    pub head_octets_sent: u64,
-    pub compressed_octets_sent: u64,
-    pub heads_received: u64,
-    pub head_octets_received: u64,
-    pub compressed_octets_received: u64,
-    /// Streams that were reset, by error code.
-    pub resets_sent: BTreeMap<&'static str, u64>,
-    pub resets_received: BTreeMap<&'static str, u64>,
-    /// Streams that a GOAWAY of the server left out: it has not processed them.
-    pub left_out: u64,
     /// Connections that the peer has announced to end.
     pub goaways_received: u64,
-    /// Actions of peers that RFC 9114 forbids, or that exceeded a bound.
-    pub violations: BTreeMap<&'static str, u64>,
-    /// Priorities, unknown frames and unknown streams of the peer.
-    pub ignored: u64,
     /// Packets sent, and those that were lost as the peer's acknowledgments show.
     pub packets_sent: u64,
     pub packets_lost: u64,
@@ -109,29 +109,28 @@ pub struct Http3Counts {
     /// section 4.6), which the server accepted, or refused, so that they were sent again.
     pub early_accepted: u64,
     pub early_refused: u64,
-    /// Datagrams that belong to no connection of their flow.
+    /// Datagrams that belong to no connection of their flow, or come from another address where the
+    /// server forbids that.
     pub strays: u64,
+    /// Moves to another address or port. A client counts those with another connection ID, a server
+    /// all.
+    pub migrations: u64,
+    /// Changes of a client's port with the same connection ID.
+    pub rebindings: u64,
+    /// Addresses of clients that did not prove to be theirs in time (RFC 9000 section 8.2), so that
+    /// servers went back to the former ones.
+    pub paths_failed: u64,
+    /// Moves of clients that were not possible, by the reason.
+    pub not_moved: BTreeMap<&'static str, u64>,
 }
 
 impl Http3Counts {
     /// Adds those of another worker or template.
     pub fn merge(&mut self, other: &Self) {
         let Self {
-            connections,
-            streams,
+            common,
             sent_octets,
-            heads_sent,
-            head_octets_sent,
-            compressed_octets_sent,
-            heads_received,
-            head_octets_received,
-            compressed_octets_received,
-            resets_sent,
-            resets_received,
-            left_out,
             goaways_received,
-            violations,
-            ignored,
             packets_sent,
             packets_lost,
             congestion_events,
@@ -140,19 +139,14 @@ impl Http3Counts {
             early_accepted,
             early_refused,
             strays,
+            migrations,
+            rebindings,
+            paths_failed,
+            not_moved,
         } = other;
-        self.connections += connections;
-        self.streams += streams;
+        self.common.merge(common);
         self.sent_octets += sent_octets;
-        self.heads_sent += heads_sent;
-        self.head_octets_sent += head_octets_sent;
-        self.compressed_octets_sent += compressed_octets_sent;
-        self.heads_received += heads_received;
-        self.head_octets_received += head_octets_received;
-        self.compressed_octets_received += compressed_octets_received;
-        self.left_out += left_out;
         self.goaways_received += goaways_received;
-        self.ignored += ignored;
         self.packets_sent += packets_sent;
         self.packets_lost += packets_lost;
         self.congestion_events += congestion_events;
@@ -161,13 +155,24 @@ impl Http3Counts {
         self.early_accepted += early_accepted;
         self.early_refused += early_refused;
         self.strays += strays;
-        for (sums, added) in [
-            (&mut self.resets_sent, resets_sent),
-            (&mut self.resets_received, resets_received),
-            (&mut self.violations, violations),
-        ] {
-            added.iter().for_each(|(name, n)| add(sums, name, *n));
-        }
+        self.migrations += migrations;
+        self.rebindings += rebindings;
+        self.paths_failed += paths_failed;
+        add_all(&mut self.not_moved, not_moved);
+    }
+}
+
+impl Deref for Http3Counts {
+    type Target = StreamCounts;
+
+    fn deref(&self) -> &StreamCounts {
+        &self.common
+    }
+}
+
+impl DerefMut for Http3Counts {
+    fn deref_mut(&mut self) -> &mut StreamCounts {
+        &mut self.common
     }
 }
 

@@ -6,15 +6,17 @@
 //! and read HTTP/1.1.
 
 mod check;
+mod counts;
 pub mod heads;
 pub mod parts;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use squall_http::h2::{Head, HeadKind};
 use squall_tcp::{Event, FlowId, Piece, Tuple};
 use squall_units::Nanos;
 
+pub use self::counts::{StreamCounts, add, add_all};
 use self::heads::{Body, Heads, MAX_HEAD, Outline, Prepared};
 use crate::{Apps, FlowSocket, Observer, Role, State};
 
@@ -37,6 +39,11 @@ impl<const MARK: u32> LaneIds<MARK> {
 
     pub fn put(&mut self, FlowId(number): FlowId) {
         self.free.push(number & !MARK);
+    }
+
+    /// Number of lanes that have a number.
+    pub fn taken(&self) -> usize {
+        self.next as usize - self.free.len()
     }
 }
 
@@ -201,12 +208,6 @@ pub fn run<O: Observer, S: FlowSocket, T>(
     event: Event<'_>,
 ) {
     apps.run_program(&mut LaneSocket { socket, lane }, event);
-}
-
-pub fn add(counts: &mut BTreeMap<&'static str, u64>, name: &'static str, n: u64) {
-    if n > 0 {
-        *counts.entry(name).or_default() += n;
-    }
 }
 
 /// A stream as its program sees it.

@@ -8,7 +8,10 @@ use std::{
     io,
     net::IpAddr,
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use rustls::{
@@ -38,6 +41,8 @@ pub struct Tls {
     /// In place of the former, for clients over TCP.
     names: Option<Names>,
     stock: Arc<Mutex<Stock>>,
+    /// The tickets of a worker's clients, if they use any.
+    tickets: Option<Arc<Tickets>>,
 }
 
 /// Compares the settings: a generated certificate differs each time.
@@ -71,6 +76,8 @@ impl KeyLog {
 const REMEMBERED: usize = 1024;
 /// Sessions that servers with early data keep.
 const SESSIONS: usize = 4096;
+/// Octets of early data that servers accept in a session: as many as those of OpenSSL and nginx.
+const EARLY_DATA: u32 = 16_384;
 const TICKETS: usize = 64;
 
 /// Maximum number of tickets that workers share: some 64 MB.
@@ -87,7 +94,7 @@ impl Tls {
         let settings = Arc::new(settings.clone());
         let (client, server) = (Arc::new(client), Arc::new(server));
         let (names, stock) = (None, Arc::default());
-        Ok(Self { settings, client, hello, server, server_name, names, stock })
+        Ok(Self { settings, client, hello, server, server_name, names, stock, tickets: None })
     }
 
     /// Sets a name for each flow that clients begin: text with `${flow:DIGITS}` and, with data,
@@ -127,28 +134,46 @@ impl Tls {
         }
     }
 
-    /// Lets clients of HTTP/3 resume sessions and send requests before the handshake is complete.
-    /// Servers then keep sessions themselves, because rustls accepts no early data with tickets that
-    /// contain the session: a ticket must be of use only once (RFC 8446 section 8.1).
-    pub fn enable_early_data(&mut self) {
+    /// Lets clients resume sessions and send requests before the handshake is complete (0-RTT),
+    /// and servers accept and answer them. Servers then keep sessions themselves, because rustls
+    /// accepts no early data with tickets that contain the session: a ticket must be of use only
+    /// once (RFC 8446 section 8.1).
+    ///
+    /// # Errors
+    /// The setting that prevents it, and a better one.
+    pub fn enable_early_data(&mut self) -> Result<(), &'static str> {
+        let TlsSettings { versions, .. } = &*self.settings;
+        if !versions.is_empty() && !versions.contains(&TlsVersion::Tls13) {
+            return Err("early data need TLS 1.3\n  try leaving out tls.versions");
+        }
         Arc::make_mut(&mut self.client).enable_early_data = true;
         let server = Arc::make_mut(&mut self.server);
         server.ticketer = Arc::new(NoTicketer);
         server.session_storage = ServerSessionMemoryCache::new(SESSIONS);
         server.send_tls13_tickets = 1;
-        // The value that QUIC requires (RFC 9001 section 4.6.1).
-        server.max_early_data_size = u32::MAX;
+        server.max_early_data_size = EARLY_DATA;
+        // Without it, answers would wait for the end of the handshake.
+        server.send_half_rtt_data = true;
+        Ok(())
     }
 
     /// A copy with its own ticket store, so that workers rarely wait for each other.
     pub(crate) fn for_worker(&self) -> Self {
         let mut own = self.clone();
         if self.settings.resumption || self.client.enable_early_data {
+            let tickets = Arc::new(Tickets::new(self.stock.clone()));
             let mut client = ClientConfig::clone(&self.client);
-            client.resumption = Resumption::store(Arc::new(Tickets::new(self.stock.clone())));
+            client.resumption = Resumption::store(tickets.clone());
             own.client = Arc::new(client);
+            own.tickets = Some(tickets);
         }
         own
+    }
+
+    /// Octets of early data that a server allows the client that was made last.
+    fn early_limit(&self) -> u32 {
+        let limit = |tickets: &Arc<Tickets>| tickets.early_limit.load(Ordering::Relaxed);
+        self.tickets.as_ref().map_or(0, limit)
     }
 
     /// The server name that the client of a flow requests (SNI); `seeds`: the seed of the run, and
@@ -190,6 +215,8 @@ impl ProducesTickets for NoTicketer {
 struct Tickets {
     own: Mutex<HashMap<ServerName<'static>, Known>>,
     stock: Arc<Mutex<Stock>>,
+    /// Octets of early data that the ticket that was taken last allows.
+    early_limit: AtomicU32,
 }
 
 /// The tickets that workers share.
@@ -224,7 +251,7 @@ struct Known {
 
 impl Tickets {
     fn new(stock: Arc<Mutex<Stock>>) -> Self {
-        Self { own: Mutex::default(), stock }
+        Self { own: Mutex::default(), stock, early_limit: AtomicU32::new(0) }
     }
 
     fn stock(&self) -> MutexGuard<'_, Stock> {
@@ -282,6 +309,8 @@ impl ClientSessionStore for Tickets {
         let own = self.with(server, false, |known| known.tickets.pop_back()).flatten();
         let ticket = own.or_else(|| self.stock().take(server));
         squall_tls::client_resumes(ticket.is_some());
+        let limit = ticket.as_ref().map_or(0, |ticket| ticket.max_early_data_size());
+        self.early_limit.store(limit, Ordering::Relaxed);
         ticket
     }
 }

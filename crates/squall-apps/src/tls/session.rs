@@ -2,25 +2,31 @@
 //!
 //! Unlike a program's messages, ciphertext cannot be produced twice, so it is stored until the peer
 //! has acknowledged it.
+//!
+//! A client that resumes a session may have early data (0-RTT, RFC 8446 section 2.3): its program
+//! then begins before the handshake. A server may refuse them, so their plaintext is stored until
+//! the end of the handshake.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    fmt,
-};
+use std::{collections::VecDeque, fmt};
 
 use rustls::{
     HandshakeKind,
     client::{ClientConnectionData, UnbufferedClientConnection},
     server::{ServerConnectionData, UnbufferedServerConnection},
     unbuffered::{
-        ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic,
+        ConnectionState, EncodeError, EncodeTlsData, EncryptError, ReadEarlyData, TransmitTlsData,
+        UnbufferedStatus, WriteTraffic,
     },
 };
 use squall_tcp::{Event, FlowId, Piece, Reason, Tuple};
 use squall_tls::{HelloClient, HelloClientError};
 use squall_units::Nanos;
 
-use crate::{Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role, State, layers, tls::Tls};
+use crate::{
+    Apps, EarlyData, FlowSocket, Observer, ProgramId, ProtocolError, Role, State,
+    layers::{self, Kept, Slab},
+    tls::Tls,
+};
 
 /// Marks pieces that belong to a session, whose index is in the other bits; `nth` is the piece's
 /// offset in the session's sent octets.
@@ -31,6 +37,15 @@ const RECORD: u32 = 1 << 14;
 /// Maximum octets encrypted before TCP has sent them: several full GSO packets. Bounds the memory
 /// for a peer that does not read.
 const AHEAD: u32 = 128 << 10;
+/// Maximum early data of a client: OpenSSL's servers and nginx allow a quarter of it.
+const EARLY: u32 = 64 << 10;
+/// Octets that TLS 1.3 adds to the content of a record: its type, and the tag.
+const SEALED: usize = 1 + 16;
+/// The same with the record's header.
+const ADDED: usize = 5 + SEALED;
+/// Length of the record with EndOfEarlyData, a message of 4 octets. No other record of a handshake
+/// has it, nor one with an alert, which has 2 octets.
+const END_OF_EARLY_DATA: usize = ADDED + 4;
 /// Time limit of a handshake.
 const HANDSHAKE: Nanos = Nanos(30_000_000_000);
 /// Heap memory of a session in addition to its octets, after the handshake (estimated from the
@@ -42,9 +57,7 @@ const SESSION_HEAP: usize = 2 << 10;
 pub(crate) struct Layer {
     /// The settings of each program, if it has TLS.
     programs: Vec<Option<Tls>>,
-    places: HashMap<FlowId, u32>,
-    sessions: Vec<Option<Box<Session>>>,
-    free: Vec<u32>,
+    sessions: Slab<Session>,
     buffers: Buffers,
 }
 
@@ -62,14 +75,26 @@ struct Session {
     peer: Connection,
     /// The beginning of an incomplete record.
     incoming: Vec<u8>,
-    /// Ciphertext that is not acknowledged, and its offset in the sent octets.
-    kept: VecDeque<u8>,
-    begins: u32,
+    /// Ciphertext that is not acknowledged.
+    kept: Kept,
     /// Pieces of plaintext that are not encrypted yet, each from this octet on.
     pending: VecDeque<(Piece, u32)>,
     started: Nanos,
     /// Whether the handshake is complete.
     open: bool,
+    /// Whether the program runs: it begins with the handshake's end, or with early data.
+    running: bool,
+    /// Octets of early data that were sent (client), or received and accepted (server).
+    early_octets: u32,
+    /// A client's early data, until the handshake is complete.
+    early: Vec<u8>,
+    /// Octets of early data that a client may still send, including those added to records: servers
+    /// with rustls skip no more than that if they refuse early data.
+    early_left: u32,
+    /// Whether the client has sent EndOfEarlyData, which it does if the server has accepted them.
+    early_accepted: bool,
+    /// The timer that the program has requested during the handshake, which has its own.
+    wake: Option<Nanos>,
     /// Whether the program has closed.
     closing: bool,
     /// Whether close_notify was sent.
@@ -126,17 +151,15 @@ impl Layer {
             size_of::<Session>()
                 + SESSION_HEAP
                 + session.incoming.capacity()
-                + session.kept.capacity()
+                + session.kept.memory()
+                + session.early.capacity()
                 + pending
         };
-        let sessions: usize = self.sessions.iter().flatten().map(|session| of(session)).sum();
-        sessions
-            + self.sessions.capacity() * size_of::<usize>()
-            + self.places.capacity() * size_of::<(FlowId, u32)>()
+        self.sessions.memory(of)
     }
 
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.sessions.len()
     }
 
     /// Copies octets from `offset` of a session's piece.
@@ -144,11 +167,8 @@ impl Layer {
     /// # Panics
     /// If these octets were acknowledged: the stack asks only for outstanding ones.
     pub fn copy(&self, piece: Piece, offset: u32, out: &mut [u8]) {
-        let session = self.sessions[(piece.message & !SESSION) as usize]
-            .as_ref()
-            .expect("an open flow's session");
-        let from = piece.nth.wrapping_add(offset).wrapping_sub(session.begins) as usize;
-        layers::copy_kept(&session.kept, from, out);
+        let session = self.sessions.get(piece.message & !SESSION).expect("an open flow's session");
+        session.kept.copy(piece.nth.wrapping_add(offset), out);
     }
 
     /// Handles a flow's event before its program.
@@ -163,15 +183,16 @@ impl Layer {
         if let Event::Established = event {
             let seeds = apps.seeds(socket.state());
             match self.begin(apps.role(program), program, seeds, socket) {
-                Ok(session) => self.put(id, session),
+                Ok(session) => self.sessions.add(id, session),
                 Err(error) => {
-                    apps.secure_failed(socket, ProtocolError::TlsBroken, &error);
+                    apps.secure_failed(socket, ProtocolError::TlsBroken, &error, false);
                     return;
                 }
             }
         }
-        let Some(&place) = self.places.get(&id) else { return apps.run_event(socket, event) };
-        let Some(mut session) = self.sessions[place as usize].take() else { return };
+        let Some((place, mut session)) = self.sessions.take(id) else {
+            return apps.run_event(socket, event);
+        };
         let buffers = &mut self.buffers;
         let mut flow = Secured { apps, socket, session: &mut session, program, place, buffers };
         match event {
@@ -182,12 +203,10 @@ impl Layer {
             Event::Timer => flow.timer(),
             Event::Gone(_) => {
                 flow.gone(event);
-                self.places.remove(&id);
-                self.free.push(place);
-                return;
+                return self.sessions.remove(id);
             }
         }
-        self.sessions[place as usize] = Some(session);
+        self.sessions.put(place, session);
     }
 
     fn begin(
@@ -220,11 +239,16 @@ impl Layer {
         Ok(Session {
             peer,
             incoming: Vec::new(),
-            kept: VecDeque::new(),
-            begins: 0,
+            kept: Kept::default(),
             pending: VecDeque::new(),
             started: socket.now(),
             open: false,
+            running: false,
+            early_octets: 0,
+            early: Vec::new(),
+            early_left: if role == Role::Client { tls.early_limit().min(EARLY) } else { 0 },
+            early_accepted: false,
+            wake: None,
             closing: false,
             closed: false,
             ends: 0,
@@ -232,15 +256,6 @@ impl Layer {
             over: false,
             http1: false,
         })
-    }
-
-    fn put(&mut self, id: FlowId, session: Session) {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.sessions.push(None);
-            self.sessions.len() as u32 - 1
-        });
-        self.sessions[place as usize] = Some(Box::new(session));
-        self.places.insert(id, place);
     }
 }
 
@@ -275,34 +290,35 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         }
         incoming.extend_from_slice(octets);
         let mut plain = std::mem::take(&mut self.buffers.plain);
-        let Progress { used, peer_closed, result } =
+        let Progress { used, peer_closed, early, may_send_early, result } =
             self.session.peer.progress(&mut incoming, &mut self.buffers.cipher, &mut plain);
         if used < incoming.len() && !peer_closed && result.is_ok() {
             self.session.incoming.extend_from_slice(&incoming[used..]);
         }
         incoming.clear();
         self.buffers.incoming = incoming;
+        self.session.early_accepted |= early == Early::Ended;
         self.send();
         let complete = !self.session.open && result.is_ok() && !self.session.peer.is_handshaking();
-        if complete && self.apps.is_over_http2(self.program) {
-            self.session.http1 = self.session.peer.protocol() != Some(b"h2");
+        if let Early::Received(octets) = early {
+            self.session.early_octets += octets;
         }
-        if complete && self.session.http1 && !self.may_use_http1() {
-            let why = "the peer did not agree on HTTP/2 (ALPN h2)";
+        // A client over HTTP/2 with a fallback learns the protocol at the end of the handshake.
+        let early = !self.session.running
+            && result.is_ok()
+            && (!plain.is_empty() || may_send_early && !self.apps.falls_back(self.program));
+        let unfit = if complete || early && !may_send_early { self.unfit() } else { None };
+        if let Some(why) = unfit {
             self.fail(ProtocolError::TlsIncompatible, &why);
-        } else if complete && self.chose_unspoken_h2() {
-            let why = "the peer chose HTTP/2 (ALPN h2), which the hello offers, but the program does \
-                       not speak\n  try alpn = \"http/1.1\"";
-            self.fail(ProtocolError::TlsIncompatible, &why);
-        } else if complete {
-            self.session.open = true;
-            let took = self.socket.now().saturating_sub(self.session.started);
-            let resumed = self.session.peer.kind() == Some(HandshakeKind::Resumed);
-            let cipher = self.session.peer.cipher();
-            self.apps.observer_mut().secured(self.program, took, resumed, cipher);
-            self.program(Event::Established);
+        } else {
+            if complete {
+                self.complete();
+            }
+            if complete || early {
+                self.begin_program();
+            }
         }
-        if !plain.is_empty() && self.session.open {
+        if !plain.is_empty() && self.session.running {
             self.program(Event::Received(&plain));
         }
         plain.clear();
@@ -321,6 +337,55 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         self.flush();
     }
 
+    /// Why the program cannot run over the protocol that both sides have agreed on.
+    fn unfit(&mut self) -> Option<&'static str> {
+        if self.apps.is_over_http2(self.program) {
+            self.session.http1 = self.session.peer.protocol() != Some(b"h2");
+        }
+        if self.session.http1 && !self.may_use_http1() {
+            return Some("the peer did not agree on HTTP/2 (ALPN h2)");
+        }
+        self.chose_unspoken_h2().then_some(
+            "the peer chose HTTP/2 (ALPN h2), which the hello offers, but the program does not \
+             speak\n  try alpn = \"http/1.1\"",
+        )
+    }
+
+    /// The end of the handshake.
+    fn complete(&mut self) {
+        self.session.open = true;
+        let took = self.socket.now().saturating_sub(self.session.started);
+        let resumed = self.session.peer.kind() == Some(HandshakeKind::Resumed);
+        let cipher = self.session.peer.cipher();
+        self.apps.observer_mut().secured(self.program, took, resumed, cipher);
+        if let Some(at) = self.session.wake.take() {
+            self.socket.wake_at(at);
+        }
+        let octets = std::mem::take(&mut self.session.early_octets);
+        if octets == 0 {
+            return;
+        }
+        let early = std::mem::take(&mut self.session.early);
+        let is_server = matches!(self.session.peer, Connection::Server(_));
+        if is_server || self.session.early_accepted {
+            self.apps.observer_mut().early_data(self.program, EarlyData::Accepted(octets));
+            return;
+        }
+        self.apps.observer_mut().early_data(self.program, EarlyData::Refused(octets));
+        for text in early.chunks(RECORD as usize) {
+            if self.session.encrypt(Some(text), &mut self.buffers.cipher).is_none() {
+                return self.fail(ProtocolError::TlsBroken, &CANNOT_ENCRYPT);
+            }
+        }
+    }
+
+    fn begin_program(&mut self) {
+        if !self.session.running && !self.session.over {
+            self.session.running = true;
+            self.program(Event::Established);
+        }
+    }
+
     /// Whether the program may run over what the sides have agreed on in place of HTTP/2.
     fn may_use_http1(&self) -> bool {
         let protocol = self.session.peer.protocol();
@@ -336,16 +401,10 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
 
     fn acknowledged(&mut self, octets: u32) {
         let octets = octets.min(self.session.kept.len() as u32);
-        self.session.begins = self.session.begins.wrapping_add(octets);
-        if octets as usize == self.session.kept.len() {
-            // Free the memory of idle sessions.
-            self.session.kept = VecDeque::new();
-        } else {
-            self.session.kept.drain(..octets as usize);
-        }
+        self.session.kept.drop_first(octets as usize);
         self.flush();
-        if self.session.open && !self.session.over {
-            let all = self.session.kept.is_empty() && self.session.pending.is_empty();
+        if self.session.running && !self.session.over {
+            let all = self.session.kept.len() == 0 && self.session.pending.is_empty();
             self.program(Event::Acknowledged { octets, all });
             self.flush();
         }
@@ -382,8 +441,9 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         }
         // A peer that closed first no longer reads this side's close_notify, so its host resets the
         // flow after both sides have received all data.
-        let Session { open, peer_closed, closed, begins, ends, .. } = *self.session;
-        let complete = open && peer_closed && closed && begins.wrapping_sub(ends) < 1 << 31;
+        let Session { open, peer_closed, closed, ref kept, ends, .. } = *self.session;
+        let arrived = kept.begins().wrapping_sub(ends) < 1 << 31;
+        let complete = open && peer_closed && closed && arrived;
         self.program(match event {
             Event::Gone(Reason::Reset) if complete => Event::Gone(Reason::Closed),
             event => event,
@@ -400,8 +460,9 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
     fn fail(&mut self, error: ProtocolError, why: &dyn fmt::Display) {
         self.session.over = true;
         self.session.pending.clear();
+        let open = self.session.open;
         let mut plain = Plain { socket: &mut *self.socket, session: &mut *self.session };
-        self.apps.secure_failed(&mut plain, error, why);
+        self.apps.secure_failed(&mut plain, error, why, open);
         // The alert, which states the reason, is sent before the close.
         self.session.closing = true;
     }
@@ -409,29 +470,42 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
     /// Encrypts pending plaintext as far as TCP needs it, and closes after the last piece.
     fn flush(&mut self) {
         let tuple = self.socket.tuple();
-        while let Some((piece, from)) = self.session.pending.front_mut() {
-            if self.socket.unsent() + self.buffers.cipher.len() as u32 >= AHEAD {
+        while let Some(&(whole, begin)) = self.session.pending.front() {
+            let enough = self.socket.unsent() + self.buffers.cipher.len() as u32 >= AHEAD;
+            if enough || !self.session.open && !self.session.may_write_early() {
                 break;
             }
-            let (whole, begin, len) = (*piece, *from, (piece.len - *from).min(RECORD));
-            *from += len;
-            if *from == piece.len {
-                self.session.pending.pop_front();
-            }
+            let len = (whole.len - begin).min(RECORD);
             self.buffers.text.resize(len as usize, 0);
             self.apps.write(self.socket.state(), &tuple, whole, begin, &mut self.buffers.text);
-            if !self.session.encrypt(Some(&self.buffers.text), &mut self.buffers.cipher) {
-                self.fail(ProtocolError::TlsBroken, &"the session cannot encrypt more");
+            let first = self.session.early_octets == 0;
+            let taken = self.session.encrypt(Some(&self.buffers.text), &mut self.buffers.cipher);
+            let Some(taken) = taken else {
+                self.fail(ProtocolError::TlsBroken, &CANNOT_ENCRYPT);
+                break;
+            };
+            if first && self.session.early_octets > 0 {
+                self.apps.observer_mut().early_data(self.program, EarlyData::Offered);
+            }
+            if begin + taken == whole.len {
+                self.session.pending.pop_front();
+            } else if let Some((_, from)) = self.session.pending.front_mut() {
+                *from += taken;
+            }
+            self.apps.observer_mut().encrypted(self.program, taken);
+            if taken < len {
+                // The server's limit for early data.
                 break;
             }
-            self.apps.observer_mut().encrypted(self.program, len);
         }
-        let closes =
-            self.session.closing && !self.session.closed && self.session.pending.is_empty();
+        let closes = self.session.closing
+            && !self.session.closed
+            && self.session.pending.is_empty()
+            && (self.session.open || self.session.over);
         if closes {
             self.session.closed = true;
-            let outstanding = self.session.kept.len() + self.buffers.cipher.len();
-            self.session.ends = self.session.begins.wrapping_add(outstanding as u32);
+            let cipher = self.buffers.cipher.len() as u32;
+            self.session.ends = self.session.kept.end().wrapping_add(cipher);
             // A peer that closed first usually no longer reads, and its host would reset the flow
             // (nginx also omits close_notify in this case).
             if self.session.open && !self.session.over && !self.session.peer_closed {
@@ -451,12 +525,13 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         if cipher.is_empty() {
             return;
         }
-        let nth = self.session.begins.wrapping_add(self.session.kept.len() as u32);
-        self.session.kept.extend(cipher.iter());
+        let nth = self.session.kept.push(cipher);
         self.socket.send(Piece { message: SESSION | self.place, nth, len: cipher.len() as u32 });
         cipher.clear();
     }
 }
+
+const CANNOT_ENCRYPT: &str = "the session cannot encrypt more";
 
 /// Why a session has failed.
 enum Failure {
@@ -532,10 +607,12 @@ impl<S: FlowSocket> FlowSocket for Plain<'_, S> {
         self.socket.abort();
     }
     fn wake_at(&mut self, at: Nanos) {
-        self.socket.wake_at(at);
+        if self.session.open { self.socket.wake_at(at) } else { self.session.wake = Some(at) }
     }
     fn unacknowledged(&self) -> u32 {
-        self.unwritten().saturating_add(self.session.kept.len() as u32)
+        // Early data may have to be sent again until the handshake is complete.
+        let early = self.session.early.len() as u32;
+        self.unwritten().saturating_add(self.session.kept.len() as u32).saturating_add(early)
     }
     fn unsent(&self) -> u32 {
         self.unwritten().saturating_add(self.socket.unsent())
@@ -558,17 +635,64 @@ struct Progress {
     /// Number of octets that were consumed.
     used: usize,
     peer_closed: bool,
+    early: Early,
+    /// Whether a client may send early data.
+    may_send_early: bool,
     result: Result<(), Failure>,
 }
 
+/// The outcome of early data.
+#[derive(PartialEq)]
+enum Early {
+    Nothing,
+    /// A server has received and accepted this many octets.
+    Received(u32),
+    /// A client's server has accepted them.
+    Ended,
+}
+
 impl Session {
-    /// Adds a record with `text`, or a close_notify, to `cipher`. Returns whether that was
-    /// possible.
-    fn encrypt(&mut self, text: Option<&[u8]>, cipher: &mut Vec<u8>) -> bool {
-        match &mut self.peer {
-            Connection::Client(peer) => encrypt(peer, &mut self.incoming, text, cipher),
+    /// Adds a record with `text`, or a close_notify, to `cipher`. Returns the number of octets that
+    /// it has: all, except for early data; `None`: that was not possible.
+    fn encrypt(&mut self, text: Option<&[u8]>, cipher: &mut Vec<u8>) -> Option<u32> {
+        let all = text.map_or(0, <[u8]>::len) as u32;
+        let done = match &mut self.peer {
+            Connection::Client(peer) => match text.filter(|_| !self.open) {
+                Some(text) => {
+                    let most = (self.early_left as usize).saturating_sub(SEALED);
+                    let text = &text[..text.len().min(most)];
+                    let taken = encrypt_early(peer, &mut self.incoming, text, cipher);
+                    self.early.extend_from_slice(&text[..taken]);
+                    self.early_octets += taken as u32;
+                    self.early_left = self.early_left.saturating_sub((taken + SEALED) as u32);
+                    return Some(taken as u32);
+                }
+                None => encrypt(peer, &mut self.incoming, text, cipher),
+            },
             Connection::Hello(peer) => peer.encrypt(text, cipher),
             Connection::Server(peer) => encrypt(peer, &mut self.incoming, text, cipher),
+        };
+        done.then_some(all)
+    }
+
+    /// Whether data can be sent before the handshake is complete: a client's early data, or what a
+    /// server answers them.
+    fn may_write_early(&mut self) -> bool {
+        match &mut self.peer {
+            Connection::Client(peer) => {
+                self.early_left as usize > SEALED
+                    && match peer.process_tls_records(&mut self.incoming).state {
+                        Ok(ConnectionState::TransmitTlsData(mut data)) => {
+                            data.may_encrypt_early_data().is_some()
+                        }
+                        _ => false,
+                    }
+            }
+            Connection::Hello(_) => false,
+            Connection::Server(peer) => matches!(
+                peer.process_tls_records(&mut self.incoming).state,
+                Ok(ConnectionState::WriteTraffic(_))
+            ),
         }
     }
 }
@@ -587,6 +711,8 @@ impl Connection {
                 Progress {
                     used: progress.used,
                     peer_closed: progress.peer_closed,
+                    early: Early::Nothing,
+                    may_send_early: false,
                     result: progress.result.map_err(Failure::Hello),
                 }
             }
@@ -638,6 +764,14 @@ trait Records {
         incoming: &'i mut [u8],
     ) -> UnbufferedStatus<'c, 'i, Self::Data>;
     fn has_queued(&self) -> bool;
+    /// Whether early data may follow the encoded record.
+    fn may_send_early(data: &mut TransmitTlsData<'_, Self::Data>) -> bool;
+    /// Takes early data, and adds the octets to discard for them.
+    fn read_early(
+        data: ReadEarlyData<'_, '_, Self::Data>,
+        plain: &mut Vec<u8>,
+        discard: &mut usize,
+    );
 }
 
 impl Records for UnbufferedClientConnection {
@@ -651,6 +785,10 @@ impl Records for UnbufferedClientConnection {
     fn has_queued(&self) -> bool {
         self.wants_write()
     }
+    fn may_send_early(data: &mut TransmitTlsData<'_, Self::Data>) -> bool {
+        data.may_encrypt_early_data().is_some()
+    }
+    fn read_early(_: ReadEarlyData<'_, '_, Self::Data>, _: &mut Vec<u8>, _: &mut usize) {}
 }
 
 impl Records for UnbufferedServerConnection {
@@ -664,18 +802,39 @@ impl Records for UnbufferedServerConnection {
     fn has_queued(&self) -> bool {
         self.wants_write()
     }
+    fn may_send_early(_: &mut TransmitTlsData<'_, Self::Data>) -> bool {
+        false
+    }
+    fn read_early(
+        mut data: ReadEarlyData<'_, '_, Self::Data>,
+        plain: &mut Vec<u8>,
+        discard: &mut usize,
+    ) {
+        while let Some(Ok(record)) = data.next_record() {
+            *discard += record.discard;
+            plain.extend_from_slice(record.payload);
+        }
+    }
 }
 
 /// Processes whole records, and answers them.
-fn progress(
-    peer: &mut impl Records,
+fn progress<R: Records>(
+    peer: &mut R,
     incoming: &mut [u8],
     cipher: &mut Vec<u8>,
     plain: &mut Vec<u8>,
 ) -> Progress {
-    let (mut used, mut peer_closed) = (0, false);
+    let mut progress = Progress {
+        used: 0,
+        peer_closed: false,
+        early: Early::Nothing,
+        may_send_early: false,
+        result: Ok(()),
+    };
     loop {
-        let UnbufferedStatus { mut discard, state, .. } = peer.records(&mut incoming[used..]);
+        let UnbufferedStatus { mut discard, state, .. } =
+            peer.records(&mut incoming[progress.used..]);
+        let mut goes_on = true;
         match state {
             Ok(ConnectionState::ReadTraffic(mut traffic)) => {
                 while let Some(Ok(record)) = traffic.next_record() {
@@ -683,39 +842,86 @@ fn progress(
                     plain.extend_from_slice(record.payload);
                 }
             }
-            Ok(ConnectionState::EncodeTlsData(data)) => encode(data, cipher),
-            Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-            Ok(ConnectionState::PeerClosed) => peer_closed = true,
+            Ok(ConnectionState::ReadEarlyData(data)) => {
+                // They come before all other data.
+                R::read_early(data, plain, &mut discard);
+                progress.early = Early::Received(plain.len() as u32);
+            }
+            Ok(ConnectionState::EncodeTlsData(data)) => {
+                // Only rustls's connections with buffers say whether early data were accepted.
+                let ended = encode(data, cipher) == END_OF_EARLY_DATA;
+                if ended && progress.early == Early::Nothing {
+                    progress.early = Early::Ended;
+                }
+            }
+            Ok(ConnectionState::TransmitTlsData(mut data)) => {
+                if R::may_send_early(&mut data) {
+                    // Early data can be encrypted in this state only: it is left when the server
+                    // has accepted or refused them.
+                    progress.may_send_early = true;
+                    goes_on = false;
+                } else {
+                    data.done();
+                }
+            }
+            Ok(ConnectionState::PeerClosed) => progress.peer_closed = true,
             // Closed by both sides, by this one first.
             Ok(ConnectionState::Closed) => {
-                return Progress { used: used + discard, peer_closed: true, result: Ok(()) };
+                progress.peer_closed = true;
+                goes_on = false;
             }
-            // The session needs more input, or can send. Early data is never requested, so it need
-            // not be handled.
-            Ok(_) => return Progress { used: used + discard, peer_closed, result: Ok(()) },
+            // The session needs more input, or can send.
+            Ok(_) => goes_on = false,
             Err(error) => {
-                used += discard;
+                progress.used += discard;
                 // Encodes the queued alert for the peer.
                 while peer.has_queued()
                     && let Ok(ConnectionState::EncodeTlsData(data)) =
-                        peer.records(&mut incoming[used..]).state
+                        peer.records(&mut incoming[progress.used..]).state
                 {
                     encode(data, cipher);
                 }
-                return Progress { used, peer_closed, result: Err(Failure::Rustls(error)) };
+                progress.result = Err(Failure::Rustls(error));
+                return progress;
             }
         }
-        used += discard;
+        progress.used += discard;
+        if !goes_on {
+            return progress;
+        }
     }
 }
 
-fn encode<D>(mut data: EncodeTlsData<'_, D>, cipher: &mut Vec<u8>) {
+/// Returns the number of octets that were encoded.
+fn encode<D>(mut data: EncodeTlsData<'_, D>, cipher: &mut Vec<u8>) -> usize {
     let begin = cipher.len();
     if let Err(EncodeError::InsufficientSize(needs)) = data.encode(&mut []) {
         cipher.resize(begin + needs.required_size, 0);
         let written = data.encode(&mut cipher[begin..]).unwrap_or(0);
         cipher.truncate(begin + written);
     }
+    cipher.len() - begin
+}
+
+/// Adds a record of early data with at most as much of `text` as the server allows. Returns the
+/// number of octets.
+fn encrypt_early(
+    peer: &mut UnbufferedClientConnection,
+    incoming: &mut [u8],
+    text: &[u8],
+    cipher: &mut Vec<u8>,
+) -> usize {
+    let begin = cipher.len();
+    // Enough at once: rustls counts what does not fit as sent.
+    cipher.resize(begin + text.len() + ADDED, 0);
+    let written = match peer.process_tls_records(incoming).state {
+        Ok(ConnectionState::TransmitTlsData(mut data)) => data
+            .may_encrypt_early_data()
+            .and_then(|mut early| early.encrypt(text, &mut cipher[begin..]).ok()),
+        _ => None,
+    };
+    cipher.truncate(begin + written.unwrap_or(0));
+    written.unwrap_or(0).saturating_sub(ADDED)
 }
 
 fn encrypt(
@@ -726,7 +932,9 @@ fn encrypt(
 ) -> bool {
     loop {
         match peer.records(incoming).state {
-            Ok(ConnectionState::EncodeTlsData(data)) => encode(data, cipher),
+            Ok(ConnectionState::EncodeTlsData(data)) => {
+                encode(data, cipher);
+            }
             Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
             Ok(ConnectionState::PeerClosed) => {}
             Ok(ConnectionState::WriteTraffic(traffic)) => {

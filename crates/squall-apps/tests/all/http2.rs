@@ -1,14 +1,16 @@
 //! Programs over streams of HTTP/2, over two stacks, in virtual time.
 
 use squall_apps::{
-    Check, Delay, Http2, Http2Counts, Origin, Program, ProgramId, ProtocolError, Role, Tls,
-    TlsSettings, Transport,
+    Check, Delay, Http2, Http2Counts, Program, ProgramId, ProtocolError, Role, Tls, TlsSettings,
     builtin::{HttpClient, WebSocketClient, http_server, websocket_server},
 };
 use squall_tcp::{FlowKind, Reason};
 use squall_units::{Nanos, mix};
 
-use crate::common::{Pair, secs};
+use crate::common::{
+    Pair, secs,
+    streams::{checked, errors, http, program, slow},
+};
 
 /// A pair of programs. `http2`, `tls`: the settings of each side.
 fn pair(
@@ -35,21 +37,8 @@ fn both(programs: (Program, Program), http2: Http2) -> Pair {
     pair(programs, [Some(http2); 2], [None; 2])
 }
 
-fn http(client: &HttpClient, body: u32) -> (Program, Program) {
-    (client.program("http").expect("right"), http_server("http", body).expect("right"))
-}
-
-fn program(role: Role, lines: &[&str]) -> Program {
-    let lines = lines.iter().copied();
-    Program::parse("p", role, Transport::Tcp, lines, Default::default()).expect("right")
-}
-
 fn figures(pair: &Pair, side: usize) -> Http2Counts {
     pair.stacks[side].app().apps.http2_counts(ProgramId(side as u16)).expect("it is over HTTP/2")
-}
-
-fn errors(pair: &Pair, side: usize, error: ProtocolError) -> u64 {
-    pair.counts(side).protocol_errors[error as usize]
 }
 
 /// Runs a flow in which nothing goes wrong, with this number of streams.
@@ -95,6 +84,55 @@ fn lanes_share_a_connection_and_its_windows_under_loss() {
     pair.loss = 20;
     assert_eq!(pair.stacks[0].app().apps.requests(ProgramId(0)), Some(12));
     run_well(&mut pair, 12);
+}
+
+#[test]
+fn requests_of_all_streams_are_early_data_if_the_protocol_is_known() {
+    for fallback in [false, true] {
+        let alpn = if fallback { &["h2", "http/1.1"][..] } else { &["h2"] };
+        let settings = TlsSettings {
+            resumption: true,
+            alpn: alpn.iter().map(ToString::to_string).collect(),
+            ..TlsSettings::default()
+        };
+        let early = || {
+            let mut tls = Tls::new(&settings).expect("right settings");
+            tls.enable_early_data().expect("TLS 1.3");
+            tls
+        };
+        let client = HttpClient { requests: 2, ..HttpClient::default() };
+        let http2 = Http2 { streams: 3, fallback, ..Http2::default() };
+        let mut pair = Pair::new(1, &[http(&client, 10_000)]);
+        let tls = early();
+        for side in [0, 1] {
+            let apps = &mut pair.stacks[side].app_mut().apps;
+            apps.secure(ProgramId(side as u16), &tls);
+            apps.over_http2(ProgramId(side as u16), &http2);
+        }
+        for flow in 1..=3 {
+            if flow == 3 {
+                // A server that has forgotten the session.
+                pair.stacks[1].app_mut().apps.secure(ProgramId(1), &early());
+            }
+            pair.begin(0, FlowKind::Tcp);
+            pair.run(secs(flow * 100));
+        }
+        let counts = [0, 1].map(|side| pair.counts(side));
+        let found = counts.map(|of| (of.early_accepted[0], of.early_refused[0]));
+        let early = u64::from(!fallback);
+        assert_eq!(found, [(early, early), (early, 0)], "{counts:?}");
+        assert_eq!(counts.map(|of| of.statuses[2]), [18; 2], "{counts:?}");
+        assert_eq!(counts.map(|of| of.protocol_errors), [[0; ProtocolError::COUNT]; 2]);
+        assert_eq!(figures(&pair, 1).streams, 18);
+        // A server that refuses the protocol.
+        let other = TlsSettings { alpn: vec!["http/1.0".into()], ..TlsSettings::default() };
+        let tls = Tls::new(&other).expect("right settings");
+        pair.stacks[1].app_mut().apps.secure(ProgramId(1), &tls);
+        pair.begin(0, FlowKind::Tcp);
+        pair.run(secs(400));
+        assert_eq!(errors(&pair, 0, ProtocolError::TlsAlert), 1, "{:?}", pair.counts(0));
+        pair.assert_nothing_left();
+    }
 }
 
 #[test]
@@ -156,22 +194,7 @@ fn runs_of_a_server_end_with_their_streams() {
 
 #[test]
 fn answers_are_evaluated_as_those_of_http1() {
-    let server = [
-        "loop forever",
-        r#"recv_until "\r\n\r\n""#,
-        r#"send "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nSet-Cookie: a=1\r\nETag: t\r\n\r\nhello""#,
-        "end",
-    ];
-    let client = HttpClient {
-        requests: 2,
-        cookies: true,
-        checks: vec![Check::Status(200), Check::Length(5), Check::Regex("^hello$".into())],
-        extracts: vec![("tag".into(), Origin::Header("etag".into()))],
-        headers: vec![("X-Tag".into(), "${value:tag}".into())],
-        ..HttpClient::default()
-    };
-    let client = client.program("p").expect("right");
-    let mut good = both((client, program(Role::Server, &server)), Http2::default());
+    let mut good = both(checked(), Http2::default());
     let port = good.begin(0, FlowKind::Tcp);
     good.run(secs(1000));
     assert_eq!((good.counts(0).finished, good.counts(1).finished), (1, 1), "{:?}", good.counts(0));
@@ -190,23 +213,12 @@ fn answers_are_evaluated_as_those_of_http1() {
 
 #[test]
 fn each_lane_has_a_timer_of_its_own() {
-    let lines = |wait: &str| {
-        [
-            "loop forever".to_owned(),
-            r#"recv_until "\r\n\r\n""#.to_owned(),
-            format!("delay {wait}"),
-            r#"send "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok""#.to_owned(),
-            "end".to_owned(),
-        ]
-    };
     let settings = Http2 { streams: 3, ..Http2::default() };
     for (wait, answered) in [("uniform 10 ms 900 ms", true), ("3 s", false)] {
-        let lines = lines(wait);
-        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let within = Some(Nanos(1_000_000_000));
         let client = HttpClient { requests: 4, within, ..HttpClient::default() };
         let client = client.program("p").expect("right");
-        let mut pair = both((client, program(Role::Server, &lines)), settings);
+        let mut pair = both((client, slow(wait)), settings);
         pair.begin(0, FlowKind::Tcp);
         pair.run(secs(1000));
         assert_eq!(pair.counts(0).finished, u64::from(answered), "{wait}: {:?}", pair.counts(0));

@@ -3,14 +3,17 @@
 use std::time::Instant;
 
 use squall_apps::{
-    Apps, Check, Counts, Http3, Http3Counts, Listener, Origin, Program, ProgramId, ProtocolError,
-    Role, Tls, TlsSettings, Transport,
+    Apps, Check, Counts, Http3, Http3Counts, Listener, Program, ProgramId, ProtocolError, Role,
+    Tls, TlsSettings,
     builtin::{HttpClient, http_server},
 };
 use squall_tcp::{ClassId, FlowKind, Reason};
 use squall_units::Nanos;
 
-use crate::common::{Pair, SERVER, secs};
+use crate::common::{
+    Pair, SERVER, secs,
+    streams::{checked, errors, http, program, slow},
+};
 
 fn h3() -> TlsSettings {
     TlsSettings { alpn: vec!["h3".into()], ..TlsSettings::default() }
@@ -50,21 +53,8 @@ fn both(seed: u64, programs: (Program, Program), http3: Http3) -> Pair {
     pair(seed, programs, [Some(http3); 2], [&h3(); 2])
 }
 
-fn http(client: &HttpClient, body: u32) -> (Program, Program) {
-    (client.program("http").expect("right"), http_server("http", body).expect("right"))
-}
-
-fn program(role: Role, lines: &[&str]) -> Program {
-    let lines = lines.iter().copied();
-    Program::parse("p", role, Transport::Tcp, lines, Default::default()).expect("right")
-}
-
 fn figures(pair: &Pair, side: usize) -> Http3Counts {
     pair.stacks[side].app().apps.http3_counts(ProgramId(side as u16)).expect("it is over HTTP/3")
-}
-
-fn errors(pair: &Pair, side: usize, error: ProtocolError) -> u64 {
-    pair.counts(side).protocol_errors[error as usize]
 }
 
 /// Runs a flow in which nothing goes wrong, with this number of streams.
@@ -112,7 +102,9 @@ fn each_request_is_a_stream_and_fields_are_compressed() {
     assert!(sent.compressed_octets_sent < sent.head_octets_sent, "{sent:?}");
     assert_eq!(sent.head_octets_sent, figures(&pair, 1).head_octets_received);
     assert_eq!(sent.compressed_octets_sent, figures(&pair, 1).compressed_octets_received);
-    assert_eq!((sent.packets_lost, sent.retries, sent.version_negotiations), (0, 0, 0));
+    for of in [sent, figures(&pair, 1)] {
+        assert_eq!((of.packets_lost, of.retries, of.version_negotiations), (0, 0, 0));
+    }
 }
 
 #[test]
@@ -179,8 +171,9 @@ fn a_client_that_returns_sends_its_requests_early_and_again_if_they_are_refused(
     let client = HttpClient { requests: 2, post: Some(3_000), ..HttpClient::default() };
     let mut pair = Pair::new(1, &[http(&client, 5_000)]);
     let mut tls = Tls::new(&h3()).expect("right settings");
-    tls.enable_early_data();
-    let settings = Http3 { streams: 2, ..Http3::default() };
+    tls.enable_early_data().expect("TLS 1.3");
+    // A connection has 4 requests, and those that are sent again do not count twice.
+    let settings = Http3 { streams: 2, migrate_after: 5, ..Http3::default() };
     let server = |pair: &mut Pair, tls: &Tls| {
         let apps = &mut pair.stacks[1].app_mut().apps;
         apps.over_http3(ProgramId(1), &settings, tls, Instant::now());
@@ -202,7 +195,7 @@ fn a_client_that_returns_sends_its_requests_early_and_again_if_they_are_refused(
     assert_eq!(pair.counts(1).received, figures(&pair, 0).sent_octets);
     // A server that has forgotten the session, and all counts.
     let mut other = Tls::new(&h3()).expect("right settings");
-    other.enable_early_data();
+    other.enable_early_data().expect("TLS 1.3");
     server(&mut pair, &other);
     pair.begin(0, FlowKind::Udp);
     pair.run(secs(1000));
@@ -211,6 +204,118 @@ fn a_client_that_returns_sends_its_requests_early_and_again_if_they_are_refused(
     assert_eq!((figures(&pair, 0).streams, figures(&pair, 1).streams), (12, 4));
     assert_eq!(pair.counts(1).received, figures(&pair, 0).sent_octets);
     assert_eq!(pair.counts(0).protocol_errors, [0; ProtocolError::COUNT]);
+    assert_eq!(figures(&pair, 0).migrations, 0);
+    pair.assert_nothing_left();
+}
+
+#[test]
+fn moves_that_are_due_at_once_follow_one_another() {
+    let client = HttpClient { requests: 9, ..HttpClient::default() };
+    let of = Http3 { migrate_after: 4, rebind_after: 4, ..Http3::default() };
+    let mut pair = both(1, http(&client, 1_000), of);
+    pair.begin(0, FlowKind::Udp);
+    pair.run(secs(1000));
+    assert_eq!(pair.counts(0).statuses[2], 9);
+    let [client, server] = [0, 1].map(|side| figures(&pair, side));
+    assert!(client.migrations > 0 && client.rebindings > 0, "{client:?}");
+    assert_eq!(server.migrations, client.migrations + client.rebindings);
+}
+
+#[test]
+fn a_connection_goes_on_when_its_client_moves() {
+    let idle = Nanos(9_000_000_000);
+    for (migrate_after, rebind_after, moves) in [(5, 0, [4, 0]), (0, 7, [0, 3]), (5, 11, [4, 2])] {
+        for (seed, streams, loss) in [(1, 1, 0), (2, 3, 30), (3, 3, 30)] {
+            let requests = 24 / u32::from(streams);
+            let client = HttpClient { requests, post: Some(9_000), ..HttpClient::default() };
+            let of = Http3 { streams, migrate_after, rebind_after, idle, ..Http3::default() };
+            let mut pair = both(seed, http(&client, 60_000), of);
+            pair.loss = loss;
+            pair.begin(0, FlowKind::Udp);
+            pair.run(secs(1000));
+            let of = [0, 1].map(|side| figures(&pair, side));
+            assert!(of[0].not_moved.is_empty() && of[0].paths_failed == 0, "{of:?}");
+            let moved = [of[0].migrations, of[0].rebindings];
+            let seen = (of[1].migrations, of[1].paths_failed, of[1].strays);
+            // Loss delays the confirmation of the handshake and the validation of paths.
+            let exact = moved == moves && seen == (moves.iter().sum(), 0, 0);
+            assert!(loss > 0 || exact, "{moved:?} of {moves:?}, {seen:?}");
+            assert!(moved.iter().sum::<u64>() > 0 && seen.0 > 0, "{of:?}");
+            for side in [0, 1] {
+                let counts = pair.counts(side);
+                assert_eq!((counts.established, counts.finished, counts.gone), (1, 1, 1));
+                assert_eq!((counts.statuses[2], of[side].streams), (24, 24), "{side}");
+                assert_eq!(counts.protocol_errors, [0; ProtocolError::COUNT], "{counts:?}");
+                assert_eq!(pair.counts(1 - side).received, of[side].sent_octets);
+            }
+            let server = pair.stacks[1].counters(ClassId(0));
+            assert_eq!(server.accepts, 1, "the flow has moved, too");
+            pair.assert_nothing_left();
+        }
+    }
+}
+
+#[test]
+fn a_server_goes_back_from_a_path_that_it_cannot_use() {
+    let client = HttpClient { requests: 4, ..HttpClient::default() };
+    let settings = Http3 { migrate_after: 2, ..Http3::default() };
+    let mut pair = both(1, http(&client, 60_000), settings);
+    let port = pair.begin(0, FlowKind::Udp);
+    pair.unreachable = Some(port + 1);
+    pair.run(secs(1000));
+    let of = [0, 1].map(|side| figures(&pair, side));
+    assert!(of[0].migrations >= 1 && of[1].migrations >= 1, "{of:?}");
+    assert!(of[1].paths_failed >= 1, "{of:?}");
+    assert_eq!((pair.counts(0).statuses[2], pair.counts(0).finished), (1, 0), "{of:?}");
+    assert_eq!(errors(&pair, 0, ProtocolError::QuicTimeout), 1, "{:?}", pair.counts(0));
+    pair.assert_nothing_left();
+}
+
+#[test]
+fn a_client_stays_without_another_port_or_where_the_server_forbids_to_move() {
+    let client = HttpClient { requests: 5, ..HttpClient::default() };
+    let settings = Http3 { migrate_after: 2, ..Http3::default() };
+    for forbid_migration in [false, true] {
+        let of = Http3 { forbid_migration, ..settings };
+        let mut pair = both(1, http(&client, 1_000), of);
+        pair.moves = forbid_migration;
+        run_well(&mut pair, 5);
+        let of = figures(&pair, 0);
+        let reasons = if forbid_migration { [("forbidden", 1)] } else { [("no_port", 2)] };
+        assert_eq!((of.migrations, of.not_moved), (0, reasons.into()));
+        assert_eq!(figures(&pair, 1).migrations, 0);
+    }
+    // A NAT needs no permission.
+    let of = Http3 { rebind_after: 2, forbid_migration: true, ..Http3::default() };
+    let mut pair = both(1, http(&client, 1_000), of);
+    pair.begin(0, FlowKind::Udp);
+    pair.run(secs(1000));
+    assert_eq!((figures(&pair, 0).rebindings, figures(&pair, 1).migrations), (1, 0));
+    assert!(figures(&pair, 1).strays > 0);
+    assert_eq!(errors(&pair, 0, ProtocolError::QuicTimeout), 1, "{:?}", pair.counts(0));
+    pair.assert_nothing_left();
+}
+
+#[test]
+fn a_client_whose_only_request_was_early_closes_after_the_handshake() {
+    let mut pair = Pair::new(1, &[http(&HttpClient::default(), 100)]);
+    let mut tls = Tls::new(&h3()).expect("right settings");
+    tls.enable_early_data().expect("TLS 1.3");
+    let settings = Http3::default();
+    for side in [0, 1] {
+        let (apps, program) = (&mut pair.stacks[side].app_mut().apps, ProgramId(side as u16));
+        apps.over_http3(program, &settings, &tls, Instant::now());
+    }
+    listen(&mut pair.stacks[1].app_mut().apps);
+    for flow in 1..=4 {
+        pair.begin(0, FlowKind::Udp);
+        pair.run(secs(flow * 100));
+    }
+    for side in [0, 1] {
+        let counts = pair.counts(side);
+        assert_eq!(counts.protocol_errors, [0; ProtocolError::COUNT], "{side}: {counts:?}");
+        assert_eq!((counts.finished, figures(&pair, side).early_accepted), (4, 3), "{side}");
+    }
     pair.assert_nothing_left();
 }
 
@@ -244,22 +349,7 @@ fn a_client_can_begin_with_a_version_that_no_server_knows() {
 
 #[test]
 fn answers_are_evaluated_as_those_of_http1() {
-    let server = [
-        "loop forever",
-        r#"recv_until "\r\n\r\n""#,
-        r#"send "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nSet-Cookie: a=1\r\nETag: t\r\n\r\nhello""#,
-        "end",
-    ];
-    let client = HttpClient {
-        requests: 2,
-        cookies: true,
-        checks: vec![Check::Status(200), Check::Length(5), Check::Regex("^hello$".into())],
-        extracts: vec![("tag".into(), Origin::Header("etag".into()))],
-        headers: vec![("X-Tag".into(), "${value:tag}".into())],
-        ..HttpClient::default()
-    };
-    let client = client.program("p").expect("right");
-    let mut good = both(1, (client, program(Role::Server, &server)), Http3::default());
+    let mut good = both(1, checked(), Http3::default());
     good.begin(0, FlowKind::Udp);
     good.run(secs(1000));
     assert_eq!((good.counts(0).finished, good.counts(1).finished), (1, 1), "{:?}", good.counts(0));
@@ -277,23 +367,12 @@ fn answers_are_evaluated_as_those_of_http1() {
 
 #[test]
 fn each_lane_has_a_timer_of_its_own() {
-    let lines = |wait: &str| {
-        [
-            "loop forever".to_owned(),
-            r#"recv_until "\r\n\r\n""#.to_owned(),
-            format!("delay {wait}"),
-            r#"send "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok""#.to_owned(),
-            "end".to_owned(),
-        ]
-    };
     let settings = Http3 { streams: 3, ..Http3::default() };
     for (wait, answered) in [("uniform 10 ms 900 ms", true), ("3 s", false)] {
-        let lines = lines(wait);
-        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let within = Some(Nanos(1_000_000_000));
         let client = HttpClient { requests: 4, within, ..HttpClient::default() };
         let client = client.program("p").expect("right");
-        let mut pair = both(1, (client, program(Role::Server, &lines)), settings);
+        let mut pair = both(1, (client, slow(wait)), settings);
         pair.begin(0, FlowKind::Udp);
         pair.run(secs(1000));
         assert_eq!(pair.counts(0).finished, u64::from(answered), "{wait}: {:?}", pair.counts(0));

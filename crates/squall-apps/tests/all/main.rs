@@ -1,6 +1,7 @@
 //! All tests are in one binary, because every binary is linked with all dependencies.
 
 mod answers;
+mod at_once;
 mod common;
 mod grpc;
 mod http2;

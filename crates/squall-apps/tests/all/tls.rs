@@ -127,6 +127,150 @@ fn many_users_at_once_have_a_ticket_each() {
     pair.assert_nothing_left();
 }
 
+/// Settings of both sides with early data.
+fn early() -> Tls {
+    let settings = TlsSettings { resumption: true, ..TlsSettings::default() };
+    let mut tls = Tls::new(&settings).expect("right settings");
+    tls.enable_early_data().expect("TLS 1.3");
+    tls
+}
+
+/// A pair of programs with early data.
+fn early_pair(programs: (Program, Program)) -> Pair {
+    let mut pair = Pair::new(1, &[programs]);
+    let tls = early();
+    for side in [0, 1] {
+        pair.stacks[side].app_mut().apps.secure(ProgramId(side as u16), &tls);
+    }
+    pair
+}
+
+/// Sessions of both sides with early data that were offered, accepted and refused, and the octets.
+fn early_data(pair: &Pair) -> [(u64, [u64; 2], [u64; 2]); 2] {
+    let of = |side| pair.counts(side);
+    [0, 1].map(of).map(|of| (of.early_offered, of.early_accepted, of.early_refused))
+}
+
+#[test]
+fn a_client_with_a_ticket_sends_its_request_early_and_again_if_it_is_refused() {
+    // The limit of the ticket includes the octets that are added to a record.
+    for (post, limit) in [(3_000, u64::MAX), (100_000, 16_384 - 17)] {
+        let client = HttpClient { requests: 2, post: Some(post), ..HttpClient::default() };
+        let client = client.program("http").expect("right");
+        let mut pair = early_pair((client, http_server("http", 50_000).expect("right")));
+        pair.begin(0, FlowKind::Tcp);
+        pair.run(secs(100));
+        assert_eq!(early_data(&pair), [(0, [0; 2], [0; 2]); 2], "there was no ticket");
+        let request = pair.counts(0).sent / 2;
+        pair.begin(0, FlowKind::Tcp);
+        pair.run(secs(200));
+        let accepted = [1, request.min(limit)];
+        assert_eq!(early_data(&pair), [(1, accepted, [0; 2]), (0, accepted, [0; 2])]);
+        // A server that has forgotten the session.
+        pair.stacks[1].app_mut().apps.secure(ProgramId(1), &early());
+        pair.begin(0, FlowKind::Tcp);
+        pair.run(secs(300));
+        assert_eq!(early_data(&pair), [(2, accepted, accepted), (0, accepted, [0; 2])]);
+        for side in [0, 1] {
+            let counts = pair.counts(side);
+            assert_eq!((counts.secured, counts.resumed, counts.insecure), (3, 1, 0), "{counts:?}");
+            assert_eq!((counts.finished, counts.statuses[2]), (3, 6), "{counts:?}");
+            assert_eq!(counts.protocol_errors, [0; ProtocolError::COUNT]);
+        }
+        assert_eq!(pair.counts(1).received, pair.counts(0).sent, "each request arrives once");
+        assert_eq!(pair.counts(0).received, pair.counts(1).sent);
+        pair.assert_nothing_left();
+    }
+}
+
+#[test]
+fn early_data_arrive_under_loss() {
+    let client = HttpClient { requests: 2, post: Some(40_000), ..HttpClient::default() };
+    let client = client.program("http").expect("right");
+    let mut pair = early_pair((client, http_server("http", 50_000).expect("right")));
+    (pair.loss, pair.reordered, pair.duplicated) = (30, 30, 30);
+    for flow in 1..=20 {
+        pair.begin(0, FlowKind::Tcp);
+        pair.run(secs(flow * 1000));
+    }
+    let [(offered, accepted, refused), _] = early_data(&pair);
+    assert_eq!((offered, accepted, refused), (19, [19, 19 * (16_384 - 17)], [0; 2]));
+    for side in [0, 1] {
+        assert_eq!((pair.counts(side).finished, pair.counts(side).statuses[2]), (20, 40));
+    }
+    pair.assert_nothing_left();
+}
+
+#[test]
+fn programs_of_all_kinds_run_with_early_data() {
+    for (client, server, octets, error) in [
+        (&["send \"ping\"", "recv 4", "close"][..], &["recv 4", "send \"pong\""][..], 4, None),
+        // The server begins.
+        (&["recv 4", "send \"pong\"", "close"], &["send \"ping\"", "recv 4"], 0, None),
+        // The client closes before the handshake is complete.
+        (&["send \"bye\"", "close"], &["recv 3", "wait_peer_close"], 3, None),
+        // The program's timer does not take the place of the handshake's.
+        (
+            &["send \"ping\"", "recv 4 within 1 s", "close"],
+            &["recv 4", "wait_peer_close"],
+            4,
+            Some(ProtocolError::NoAnswer),
+        ),
+    ] {
+        let program = |role, lines: &[&str]| {
+            let lines = lines.iter().copied();
+            Program::parse("p", role, squall_apps::Transport::Tcp, lines, Default::default())
+        };
+        let client = program(squall_apps::Role::Client, client).expect("right");
+        let server = program(squall_apps::Role::Server, server).expect("right");
+        let mut pair = early_pair((client, server));
+        for flow in 1..=2 {
+            pair.begin(0, FlowKind::Tcp);
+            pair.run(secs(flow * 100));
+        }
+        let n = u64::from(octets > 0);
+        let accepted = [n, octets];
+        let expected = [(n, accepted, [0; 2]), (0, accepted, [0; 2])];
+        assert_eq!(early_data(&pair), expected, "{:?}", pair.counts(0));
+        if let Some(error) = error {
+            assert_eq!(errors(&pair, 0, error), 2, "{:?}", pair.counts(0));
+            assert_eq!((pair.counts(0).secured, pair.counts(0).resumed), (2, 1));
+        } else {
+            assert_eq!([0, 1].map(|side| pair.counts(side).finished), [2; 2]);
+        }
+        pair.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_program_that_has_finished_fails_if_its_early_data_are_followed_by_no_session() {
+    let client = Program::client("c").send("bye").close().build().expect("right");
+    let server = Program::server("s").recv(3).wait_peer_close().build().expect("right");
+    let mut pair = early_pair((client, server));
+    pair.begin(0, FlowKind::Tcp);
+    pair.run(secs(100));
+    let old = TlsSettings { versions: vec![TlsVersion::Tls12], ..TlsSettings::default() };
+    let old = Tls::new(&old).expect("right settings");
+    pair.stacks[1].app_mut().apps.secure(ProgramId(1), &old);
+    pair.begin(0, FlowKind::Tcp);
+    pair.run(secs(200));
+    assert_eq!(early_data(&pair)[0], (1, [0; 2], [0; 2]));
+    assert_eq!(errors(&pair, 0, ProtocolError::TlsAlert), 1, "{:?}", pair.counts(0));
+    assert_eq!((pair.counts(0).secured, pair.counts(0).insecure), (1, 1));
+    pair.assert_nothing_left();
+}
+
+#[test]
+fn early_data_need_tls_1_3() {
+    let mut tls = Tls::new(&TlsSettings {
+        versions: vec![TlsVersion::Tls12],
+        resumption: true,
+        ..TlsSettings::default()
+    });
+    let why = tls.as_mut().expect("right settings").enable_early_data().expect_err("none");
+    assert!(why.contains("TLS 1.3"), "{why}");
+}
+
 #[test]
 fn incompatible_versions_are_reported_by_both_sides() {
     let of = |version: &[TlsVersion]| TlsSettings {

@@ -398,6 +398,7 @@ fn errors_of_the_user_are_status_2_with_a_location() {
         (http(&["--pipeline", "4"]), "try --requests 4"),
         (http(&["--poisson"]), "spacing = \"poisson\" has no effect"),
         (http(&["--streams", "2"]), "--http2"),
+        (http(&["--migrate-after", "3"]), "--http3"),
         (http(&["--http2-fallback"]), "--http2"),
         (http(&["--http2", "--http2-fallback"]), "no end can choose HTTP/1.1"),
         (http(&["--http2", "--http3"]), "cannot be used with"),

@@ -1395,6 +1395,42 @@ fn flows_over_http2_have_all_requests_of_their_streams_with_and_without_other_la
 }
 
 #[test]
+fn answers_to_early_data_begin_a_round_trip_earlier() {
+    use squall_apps::{Tls, TlsSettings, builtin};
+    // All servers have one name, so a ticket of one is for all.
+    let server_name = Some("a.test".into());
+    let settings = TlsSettings { resumption: true, server_name, ..TlsSettings::default() };
+    for (early, round_trips) in [(false, 3), (true, 2)] {
+        let mut of = load(open(1));
+        of.templates[0].client = builtin::HttpClient::default().program("http").unwrap();
+        of.templates[0].server = builtin::http_server("http", 1_000).unwrap();
+        let mut tls = Tls::new(&settings).unwrap();
+        if early {
+            tls.enable_early_data().unwrap();
+        }
+        of.templates[0].tls = Some(tls);
+        of.limits.flows = Some(5);
+        let mut lab = Lab::new(&of);
+        lab.wires.iter_mut().for_each(|wire| wire.delay = Nanos(20 * MS));
+        lab.run(Nanos(20_000 * MS));
+        let all = lab.end().total();
+        let of_flows = &all.client.first_byte_from_start;
+        let round_trip = 40 * MS;
+        let found = (of_flows.quantile(0.5) + round_trip / 2) / round_trip;
+        assert_eq!((all.client.completed, of_flows.count(), found), (5, 5, round_trips));
+        for (side, offered) in [(&all.client, 4), (&all.server, 0)] {
+            let tls = side.tls.as_ref().unwrap();
+            let accepted = if early { 4 } else { 0 };
+            let offered = if early { offered } else { 0 };
+            let found = (tls.resumed, tls.early_offered, tls.early_accepted);
+            assert_eq!(found, (4, offered, accepted));
+            assert_eq!(tls.early_octets_accepted > 0, early);
+            assert_eq!((tls.early_refused, tls.early_octets_refused), (0, 0));
+        }
+    }
+}
+
+#[test]
 fn flows_over_http3_have_all_requests_of_their_streams() {
     use squall_apps::{Http3, Tls, TlsSettings, builtin};
     let h3 = TlsSettings { alpn: vec!["h3".into()], ..TlsSettings::default() };
@@ -1434,6 +1470,81 @@ fn flows_over_http3_have_all_requests_of_their_streams() {
     assert!(refused(ping).contains("over HTTP/2"));
     let error = Side::new(&of, &network(1), SideSettings::default()).err().expect("no clock");
     assert!(error.to_string().contains("origin"), "{error}");
+}
+
+#[test]
+fn workers_of_a_server_find_the_connections_of_clients_that_move() {
+    use squall_apps::{Http3, Tls, TlsSettings, builtin};
+    let h3 = TlsSettings { alpn: vec!["h3".into()], ..TlsSettings::default() };
+    let mut of = load(open(100));
+    let client = builtin::HttpClient { requests: 6, ..builtin::HttpClient::default() };
+    of.templates[0].client = client.program("http").unwrap();
+    of.templates[0].server = builtin::http_server("http", 10_000).unwrap();
+    of.templates[0].tls = Some(Tls::new(&h3).unwrap());
+    of.templates[0].http3 = Some(Http3 { migrate_after: 2, rebind_after: 5, ..Http3::default() });
+    of.limits.flows = Some(20);
+    let side = |role, mac, worker| {
+        let settings = SideSettings {
+            role,
+            worker,
+            start: Nanos(MS),
+            origin: Some(Instant::now()),
+            ..SideSettings::default()
+        };
+        Side::new(&of, &network(mac), settings).expect("a good load")
+    };
+    let mut clients = side(Role::Clients, 1, (0, 1));
+    let mut servers = [0, 1].map(|worker| side(Role::Servers, 2, (worker, 2)));
+    let mut wires = [Wire::new(1), Wire::new(2), Wire::new(3)];
+    let mut now = Nanos(0);
+    let take = |side: &mut Side, now, frame: &[u8]| {
+        side.receive(now, frame, ReceiveOffloads::default(), FlowHint::default());
+    };
+    let mut handed = 0;
+    while !clients.is_over() && now < Nanos(60_000 * MS) {
+        for frame in wires[0].arrived(now) {
+            // The port's steering knows only the addresses and ports.
+            let came = match servers[0].link.owner(&frame, (0, 2)) {
+                FrameOwner::Other(worker) => worker as usize,
+                FrameOwner::Here | FrameOwner::All => 0,
+            };
+            match servers[came].owner(&frame) {
+                FrameOwner::Here => take(&mut servers[came], now, &frame),
+                FrameOwner::Other(worker) => {
+                    handed += 1;
+                    take(&mut servers[worker as usize], now, &frame);
+                }
+                FrameOwner::All => {
+                    take(&mut servers[came], now, &frame);
+                    servers[1 - came].learn_neighbor(&frame);
+                }
+            }
+        }
+        for wire in &mut wires[1..] {
+            wire.arrived(now).iter().for_each(|frame| take(&mut clients, now, frame));
+        }
+        let [to_servers, from_servers @ ..] = &mut wires;
+        let all = [&mut clients].into_iter().chain(&mut servers);
+        for (side, wire) in all.zip([to_servers].into_iter().chain(from_servers)) {
+            side.advance(now);
+            side.begin(now, 64);
+            wire.now = now;
+            side.transmit(now, wire);
+        }
+        now = now + Nanos(20_000);
+    }
+    let all = clients.statistics(true).total().client;
+    let figures = all.http3.as_ref().unwrap();
+    assert_eq!((all.completed, all.http[1], figures.streams), (20, 120, 120), "{all:?}");
+    // At the second, fourth and sixth request of each, and at the fifth.
+    assert_eq!((figures.migrations, figures.rebindings), (60, 20), "{figures:?}");
+    assert!(figures.not_moved.is_empty(), "{figures:?}");
+    let of_servers = servers.each_ref().map(|side| side.statistics(true).total().server);
+    let [one, other] = of_servers.each_ref().map(|side| side.http3.as_deref().unwrap());
+    let all = (one.migrations + other.migrations, one.paths_failed + other.paths_failed);
+    assert_eq!(all, (80, 0), "{one:?} {other:?}, {now:?}");
+    assert_eq!(of_servers.iter().map(|side| side.attempted).sum::<u64>(), 20);
+    assert!(one.migrations > 0 && other.migrations > 0 && handed > 0, "{one:?} {other:?} {handed}");
 }
 
 #[test]

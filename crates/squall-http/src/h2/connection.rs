@@ -51,13 +51,46 @@ pub struct Scratch {
     pub(crate) text: Vec<u8>,
     pub(crate) octets: Vec<u8>,
     pub(crate) lengths: Vec<(u32, u32)>,
+    /// The block whose fields are in `octets` and `lengths`, with its coding and their size, if it
+    /// has used no dynamic table. Servers without one send the same block for all requests of a
+    /// second, because the only field that changes is the date.
+    last: Vec<u8>,
+    last_of: Coding,
+    last_size: u32,
+}
+
+/// How the fields of a block are coded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Coding {
+    #[default]
+    Hpack,
+    Qpack,
 }
 
 impl Scratch {
     /// Octets on the heap: at most some times [`Limits::head`] and [`Limits::block`].
     pub fn memory(&self) -> usize {
         let lengths = self.lengths.capacity() * size_of::<(u32, u32)>();
-        self.text.capacity() + self.octets.capacity() + lengths
+        self.text.capacity() + self.octets.capacity() + self.last.capacity() + lengths
+    }
+
+    /// The size of the fields of `block`, if they are here already, and are no longer than `most`.
+    pub(crate) fn known(&self, coding: Coding, block: &[u8], most: u32) -> Option<u32> {
+        let same = !block.is_empty() && block == self.last && coding == self.last_of;
+        Some(self.last_size).filter(|size| same && *size <= most)
+    }
+
+    /// Forgets the last block, before another is decoded.
+    pub(crate) fn clear(&mut self) {
+        self.last.clear();
+        self.octets.clear();
+        self.lengths.clear();
+    }
+
+    /// Remembers a block that has used no dynamic table, all of whose fields are here.
+    pub(crate) fn remember(&mut self, coding: Coding, block: &[u8], size: u32) {
+        self.last.extend_from_slice(block);
+        (self.last_of, self.last_size) = (coding, size);
     }
 }
 
@@ -701,25 +734,7 @@ impl Connection {
         }
     }
 
-    fn end_local(&mut self, at: usize) {
-        self.streams[at].local_ended = true;
-        self.remove_ended(at);
-    }
-
-    fn end_remote(&mut self, at: usize) {
-        self.streams[at].remote_ended = true;
-        self.remove_ended(at);
-    }
-
-    fn remove_ended(&mut self, at: usize) {
-        let stream = &self.streams[at];
-        if stream.local_ended && stream.remote_ended {
-            self.streams.remove(at);
-            // Streams that end well give back what others took.
-            self.resets = self.resets.saturating_sub(1);
-            self.empty = self.empty.saturating_sub(1);
-        }
-    }
+    ends_of_streams!();
 
     /// Counts an answer to the peer that is due.
     fn answered(&mut self, octets: u16, limits: &Limits) -> Result<(), Error> {
@@ -1035,22 +1050,9 @@ impl Connection {
         events: &mut impl Events,
     ) -> Result<(), Error> {
         let id = mem::take(&mut self.block_stream);
-        let Scratch { text, octets, lengths } = scratch;
-        octets.clear();
-        lengths.clear();
         // Also of streams that are refused or closed: the table has to stay that of the peer.
-        let sum = self
-            .decoder
-            .decode(block, limits.head, text, |name, value| {
-                octets.extend_from_slice(name);
-                octets.extend_from_slice(value);
-                // Together at most the limit.
-                lengths.push((name.len() as u32, value.len() as u32));
-            })
-            .map_err(|error| match error {
-                HpackError::Bomb => wrong(Code::ENHANCE_YOUR_CALM, Why::HeadTooLong),
-                _ => wrong(Code::COMPRESSION_ERROR, Why::Compression),
-            })?;
+        let sum = self.decode(block, limits.head, scratch)?;
+        let Scratch { octets, lengths, .. } = &*scratch;
         let counters = events.counters();
         counters.heads += 1;
         counters.head_octets += block.len() as u64;
@@ -1068,6 +1070,29 @@ impl Connection {
                 Ok(())
             }
         }
+    }
+
+    /// Decodes a block to `scratch`, fields of at most `most` octets. Returns the size of all.
+    fn decode(&mut self, block: &[u8], most: u32, scratch: &mut Scratch) -> Result<u32, Error> {
+        if let Some(size) = scratch.known(Coding::Hpack, block, most) {
+            return Ok(size);
+        }
+        scratch.clear();
+        let Scratch { text, octets, lengths, .. } = &mut *scratch;
+        let decoded = self.decoder.decode_marked(block, most, text, |name, value| {
+            octets.extend_from_slice(name);
+            octets.extend_from_slice(value);
+            // Together at most the limit.
+            lengths.push((name.len() as u32, value.len() as u32));
+        });
+        let (sum, used_table) = decoded.map_err(|error| match error {
+            HpackError::Bomb => wrong(Code::ENHANCE_YOUR_CALM, Why::HeadTooLong),
+            _ => wrong(Code::COMPRESSION_ERROR, Why::Compression),
+        })?;
+        if sum <= most && !used_table {
+            scratch.remember(Coding::Hpack, block, sum);
+        }
+        Ok(sum)
     }
 
     fn refuse_promise(&mut self, limits: &Limits, events: &mut impl Events) -> Result<(), Error> {

@@ -184,10 +184,7 @@ impl Code {
 
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name() {
-            Some(name) => f.write_str(name),
-            None => write!(f, "error code {:#x}", self.0),
-        }
+        crate::show_code(f, self.name(), self.0.into())
     }
 }
 

@@ -12,8 +12,8 @@ use super::{
     stream::{ANY_LENGTH, Frame, Part, Stream, Varint, varint},
 };
 use crate::{
-    h2::validate,
-    qpack::{Decoder, Encoder, QpackError},
+    h2::{Coding, validate},
+    qpack::{Decoder, Encoder, QpackError, Section},
 };
 
 /// Types of frames (RFC 9114 section 11.2.1, RFC 9218 section 7.2).
@@ -462,25 +462,7 @@ impl Connection {
         (!self.streams[at].local_ended).then_some(at)
     }
 
-    fn end_local(&mut self, at: usize) {
-        self.streams[at].local_ended = true;
-        self.remove_ended(at);
-    }
-
-    fn end_remote(&mut self, at: usize) {
-        self.streams[at].remote_ended = true;
-        self.remove_ended(at);
-    }
-
-    fn remove_ended(&mut self, at: usize) {
-        let stream = &self.streams[at];
-        if stream.local_ended && stream.remote_ended {
-            self.streams.remove(at);
-            // Requests that end well give back what others took.
-            self.resets = self.resets.saturating_sub(1);
-            self.empty = self.empty.saturating_sub(1);
-        }
-    }
+    ends_of_streams!();
 
     /// Forgets a request before its end.
     fn remove(&mut self, at: usize) {
@@ -863,22 +845,14 @@ impl Connection {
         scratch: &mut Scratch,
         events: &mut impl Events,
     ) -> Result<bool, Error> {
-        let Scratch { text, octets, lengths } = scratch;
-        octets.clear();
-        lengths.clear();
-        let section = self
-            .decoder
-            .decode(block, limits.head, text, |name, value| {
-                octets.extend_from_slice(name);
-                octets.extend_from_slice(value);
-                // Together at most the limit.
-                lengths.push((name.len() as u32, value.len() as u32));
-            })
-            .map_err(|error| match error {
-                QpackError::Bomb => flood(Why::HeadTooLong),
-                _ => wrong(Code::QPACK_DECOMPRESSION_FAILED, Why::Compression),
-            })?;
-        let Some(section) = section else { return Ok(false) };
+        let section = match scratch.known(Coding::Qpack, block, limits.head) {
+            Some(sum) => Section { sum, required: 0 },
+            None => match self.decode_new(block, limits, scratch)? {
+                Some(section) => section,
+                None => return Ok(false),
+            },
+        };
+        let octets = &scratch.octets;
         let counters = events.counters();
         counters.heads += 1;
         counters.head_octets += block.len() as u64;
@@ -891,6 +865,34 @@ impl Connection {
         }
         self.streams[at].too_long = section.sum > limits.head;
         Ok(true)
+    }
+
+    /// Decodes a block whose fields `scratch` does not have. `None`: it has to wait.
+    fn decode_new(
+        &mut self,
+        block: &[u8],
+        limits: &Limits,
+        scratch: &mut Scratch,
+    ) -> Result<Option<Section>, Error> {
+        scratch.clear();
+        let Scratch { text, octets, lengths, .. } = &mut *scratch;
+        let section = self
+            .decoder
+            .decode(block, limits.head, text, |name, value| {
+                octets.extend_from_slice(name);
+                octets.extend_from_slice(value);
+                // Together at most the limit.
+                lengths.push((name.len() as u32, value.len() as u32));
+            })
+            .map_err(|error| match error {
+                QpackError::Bomb => flood(Why::HeadTooLong),
+                _ => wrong(Code::QPACK_DECOMPRESSION_FAILED, Why::Compression),
+            })?;
+        let fixed = section.filter(|section| section.required == 0 && section.sum <= limits.head);
+        if let Some(section) = fixed {
+            scratch.remember(Coding::Qpack, block, section.sum);
+        }
+        Ok(section)
     }
 
     /// A request, a response or trailers, which `scratch` has.

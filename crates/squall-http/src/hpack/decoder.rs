@@ -83,12 +83,26 @@ impl Decoder {
         block: &[u8],
         most: u32,
         scratch: &mut Vec<u8>,
-        mut each: impl FnMut(&[u8], &[u8]),
+        each: impl FnMut(&[u8], &[u8]),
     ) -> Result<u32, HpackError> {
+        self.decode_marked(block, most, scratch, each).map(|(sum, _)| sum)
+    }
+
+    /// The same. Also returns whether the block has used or changed the dynamic table; if not, each
+    /// decoder gets the same fields from it.
+    pub(crate) fn decode_marked(
+        &mut self,
+        block: &[u8],
+        most: u32,
+        scratch: &mut Vec<u8>,
+        mut each: impl FnMut(&[u8], &[u8]),
+    ) -> Result<(u32, bool), HpackError> {
         let mut input = block;
         let (mut sum, mut begun) = (0_u32, false);
+        let mut used = false;
         while let Some(&first) = input.first() {
             if first & 0xe0 == 0x20 {
+                used = true;
                 let size = integer::decode(5, &mut input)?;
                 if begun || size > self.limit {
                     return Err(HpackError::TableSize);
@@ -105,11 +119,14 @@ impl Decoder {
                 }
             };
             if first & 0x80 != 0 {
-                let (name, value) = self.get(integer::decode(7, &mut input)?)?;
+                let index = integer::decode(7, &mut input)?;
+                used |= index > table::STATIC;
+                let (name, value) = self.get(index)?;
                 take(name, value);
             } else {
                 let insert = first & 0x40 != 0;
                 let index = integer::decode(if insert { 6 } else { 4 }, &mut input)?;
+                used |= insert || index > table::STATIC;
                 scratch.clear();
                 if insert {
                     let name = match index {
@@ -133,7 +150,7 @@ impl Decoder {
                 return Err(HpackError::Bomb);
             }
         }
-        Ok(sum)
+        Ok((sum, used))
     }
 
     fn get(&self, index: u32) -> Result<(&[u8], &[u8]), HpackError> {

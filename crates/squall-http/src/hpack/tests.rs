@@ -212,6 +212,22 @@ fn fields_that_are_too_long_are_entered_but_not_given_on() {
 }
 
 #[test]
+fn uses_and_changes_of_the_dynamic_table_are_marked() {
+    let mut decoder = Decoder::new(DEFAULT_TABLE);
+    for (block, used) in [
+        ("82 00 0161 0162", false),
+        ("40 0161 0162", true),
+        ("be", true),
+        ("0f2f 0162", true),
+        ("82", false),
+        ("20", true),
+    ] {
+        let decoded = decoder.decode_marked(&hex(block), 1_000, &mut vec![], |_, _| {});
+        assert_eq!(decoded.map(|(_, used)| used), Ok(used), "{block}");
+    }
+}
+
+#[test]
 fn references_to_a_long_entry_end_soon() {
     let mut decoder = Decoder::new(DEFAULT_TABLE);
     let mut block = hex("40 01 61 7f e1 1d"); // a value of 3,936 octets

@@ -506,6 +506,29 @@ fn predicted_lengths_equal_written_ones() {
     assert_eq!(out.len(), Statistics::MAX_LEN);
 }
 
+#[test]
+fn packets_placed_in_slices_equal_written_ones() {
+    const TIME: u64 = S_NS + 123_456_789;
+    for len in 0..70u8 {
+        let data: Vec<u8> = (1..=len).collect();
+        let (interface, mut out) = (InterfaceFormat::default(), Vec::new());
+        let notes = PacketNotes::default();
+        interface.write_packet(&mut out, 3, TIME, 99, &data, &notes).unwrap();
+        // Filled like memory that was used before.
+        let mut placed = vec![0xee; out.len()];
+        InterfaceFormat::place_packet(&mut placed, 3, TIME, 99, &data);
+        assert_eq!(placed, out);
+        for nanoseconds in [false, true] {
+            let format = PcapFormat { nanoseconds, ..PcapFormat::default() };
+            let mut out = Vec::new();
+            format.write_packet(&mut out, TIME, 99, &data).unwrap();
+            let mut placed = vec![0xee; out.len()];
+            format.place_packet(&mut placed, TIME, 99, &data);
+            assert_eq!(placed, out);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

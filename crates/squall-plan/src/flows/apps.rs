@@ -14,6 +14,7 @@ use squall_units::{Cannot, Nanos, parse_octets};
 use super::{
     Ends,
     grpc::{Methods, encode, path_of},
+    layers::{LayerInfo, LayerOption, layers},
 };
 use crate::Assets;
 
@@ -204,7 +205,8 @@ pub fn catalog() -> Vec<ApplicationInfo> {
     OPTIONS.iter().map(info).chain([mix]).collect()
 }
 
-/// The built-in applications and their options with defaults, one per line.
+/// The built-in applications and the settings around them, with their options and defaults, one per
+/// line.
 pub fn applications() -> String {
     let mut text = String::new();
     for ApplicationInfo { name, about, options, .. } in catalog() {
@@ -213,6 +215,13 @@ pub fn applications() -> String {
         for AppOption { name, default, about } in options {
             let default = default.map_or(String::new(), |value| format!(" [default: {value}]"));
             let _ = writeln!(text, "    {name:<14} {about}{default}");
+        }
+    }
+    for LayerInfo { key, about, options } in layers() {
+        let _ = writeln!(text, "{key:<14} {about}");
+        for LayerOption { name, default, about, .. } in options {
+            let default = default.map_or(String::new(), |value| format!(" [default: {value}]"));
+            let _ = writeln!(text, "    {name:<20} {about}{default}");
         }
     }
     text

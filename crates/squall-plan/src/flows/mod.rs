@@ -5,6 +5,7 @@
 mod apps;
 mod grpc;
 mod hosts;
+mod layers;
 mod network;
 mod planned;
 mod proxy;
@@ -36,6 +37,7 @@ use self::script::Played;
 use crate::{Assets, PlanRouter, PortLimits, stream_routes};
 
 pub use apps::{AppOption, ApplicationInfo, applications, catalog};
+pub use layers::{LayerInfo, LayerOption, LayerOptionKind, layers};
 pub use planned::{PlannedLoad, PlannedPool, PlannedTemplate};
 pub use script::ends_text;
 pub use tls::browsers;
@@ -523,6 +525,9 @@ fn templates(
             qpack_table: spec.qpack_table,
             retry: spec.retry,
             reserved_version: spec.reserved_version,
+            migrate_after: spec.migrate_after,
+            rebind_after: spec.rebind_after,
+            forbid_migration: spec.forbid_migration,
             // The shorter one is that of the connection (RFC 9000 section 10.1); 0: never.
             idle: [client_tunables.udp_idle, server_tunables.udp_idle]
                 .into_iter()

@@ -47,12 +47,15 @@ pub fn tls(
             if let Some(text) = names {
                 set_names(&mut tls, template, text, data, mistakes)?;
             }
-            if template.http.as_ref().is_some_and(|http| http.early_data) {
-                tls.enable_early_data();
-            }
-            if is_http3(template)
-                && let Err(text) = tls.check_http3()
-            {
+            let checked = match is_http3(template) {
+                true => tls.check_http3(),
+                false => Ok(()),
+            };
+            let early_data = match has_early_data(spec, template) {
+                true => enable_early_data(&mut tls, template),
+                false => Ok(()),
+            };
+            if let Err(text) = checked.and(early_data) {
                 let (text, hint) = text.split_once("\n  ").unwrap_or((text, ""));
                 mistakes.at(template.at, text, hint);
                 return None;
@@ -64,6 +67,20 @@ pub fn tls(
             None
         }
     }
+}
+
+fn has_early_data(spec: &squall_profile::Tls, template: &Template) -> bool {
+    spec.early_data || template.http.as_ref().is_some_and(|http| http.early_data)
+}
+
+/// # Errors
+/// The setting that prevents it, and a better one.
+fn enable_early_data(tls: &mut Tls, template: &Template) -> Result<(), &'static str> {
+    if template.http.as_ref().is_some_and(|http| http.fallback) {
+        let why = "tls.early_data needs one protocol, but http has a fallback\n  try http = \"2\"";
+        return Err(why);
+    }
+    tls.enable_early_data()
 }
 
 /// Sets a name for each flow.
@@ -158,7 +175,7 @@ pub(crate) fn settings(
         certificate,
         client_certificate,
         client_ca,
-        resumption: spec.resumption,
+        resumption: spec.resumption || spec.early_data,
         fresh_key_shares: spec.fresh_key_shares,
         certificate_per_name: spec.certificate_per_name && servers,
         versions: spec.versions.iter().filter_map(|spec| version(spec, mistakes)).collect(),
@@ -186,6 +203,10 @@ fn hello(
     }
     if spec.resumption && !servers {
         let found = "tls.resumption has no effect: clients with tls.hello use no tickets";
+        mistakes.note(text, found, "try leaving out one of them");
+    }
+    if spec.early_data && !servers {
+        let found = "tls.early_data has no effect: clients with tls.hello use no tickets";
         mistakes.note(text, found, "try leaving out one of them");
     }
     if let Some(certificate) = &spec.client_certificate {
@@ -449,6 +470,10 @@ mod tests {
         assert!(read(&spec, true).is_ok());
         let why = read(&spec, false).unwrap_err();
         assert!(why.contains("tls.resumption has no effect"), "{why}");
+        let spec = squall_profile::Tls { early_data: true, resumption: false, ..spec };
+        assert!(read(&spec, true).is_ok());
+        let why = read(&spec, false).unwrap_err();
+        assert!(why.contains("tls.early_data has no effect"), "{why}");
         let client_certificate = Some(Located::from("me.pem"));
         let spec = squall_profile::Tls { client_certificate, ..spec };
         let why = read(&spec, true).unwrap_err();

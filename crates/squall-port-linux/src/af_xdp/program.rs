@@ -125,7 +125,8 @@ impl FromStr for Take {
     }
 }
 
-/// Octets in front of each frame for its arrival time, `CLOCK_MONOTONIC`.
+/// Octets in front of each frame for its arrival time, `CLOCK_MONOTONIC`; and, in front of that, in
+/// as many octets, for the NIC's stamp (0: none) if the program asks for it.
 pub const STAMP: usize = 8;
 
 // Maps of the program, in the order in which they are declared.
@@ -155,7 +156,7 @@ pub struct Receiving {
     program: Program,
     counters: Arc<Counters>,
     /// Set by [`Receiving::attach`].
-    attached: OnceLock<Attached>,
+    attached: OnceLock<(Attached, XdpMode)>,
     /// Keeps the interface in promiscuous mode.
     promiscuous: OnceLock<Socket>,
 }
@@ -163,7 +164,31 @@ pub struct Receiving {
 impl Receiving {
     /// Loads the program for up to `queues` queues of the device; does not attach it.
     pub fn load(take: &Take, mac: Option<MacAddr>, queues: u32) -> io::Result<Self> {
-        let program = Program::load(&assemble(take, mac, queues), Kind::Xdp { frags: true })?;
+        Self::load_as(take, mac, queues, Kind::Xdp { frags: true }, None)
+    }
+
+    /// As [`Receiving::load`], for the interface `index`, whose driver returns the NIC's stamp by the
+    /// kernel's function number `stamp`. It cannot be attached in generic mode.
+    ///
+    /// # Errors
+    /// As [`Receiving::load`]; and if the driver has no stamps for programs.
+    pub fn load_for_nic(
+        take: &Take,
+        mac: Option<MacAddr>,
+        queues: u32,
+        (index, stamp): (u32, u32),
+    ) -> io::Result<Self> {
+        Self::load_as(take, mac, queues, Kind::XdpOfInterface(index), Some(stamp))
+    }
+
+    fn load_as(
+        take: &Take,
+        mac: Option<MacAddr>,
+        queues: u32,
+        kind: Kind,
+        stamp: Option<u32>,
+    ) -> io::Result<Self> {
+        let program = Program::load(&assemble(take, mac, queues, stamp), kind)?;
         let counters = Arc::new(Counters(program.map(COUNTERS).mapped()?));
         counters.expect(None);
         Ok(Self { program, counters, attached: OnceLock::new(), promiscuous: OnceLock::new() })
@@ -181,7 +206,7 @@ impl Receiving {
         for (i, &mode) in modes.iter().enumerate() {
             match self.program.attach_xdp(index, mode) {
                 Ok(attached) => {
-                    let _ = self.attached.set(attached);
+                    let _ = self.attached.set((attached, mode));
                     return Ok(notes);
                 }
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
@@ -211,6 +236,11 @@ impl Receiving {
 
     pub fn is_attached(&self) -> bool {
         self.attached.get().is_some()
+    }
+
+    /// Whether it is attached in the network stack, where joined frames arrive.
+    pub fn is_generic(&self) -> bool {
+        matches!(self.attached.get(), Some((_, XdpMode::Generic)))
     }
 
     /// Makes the interface accept frames to any MAC address while `self` exists.
@@ -281,7 +311,8 @@ const ETHERNET_HEADER: i32 = 14;
 const ETHERTYPE_AT: i16 = 12;
 const UDP: i32 = 17;
 
-fn assemble(take: &Take, mac: Option<MacAddr>, queues: u32) -> Object {
+/// `stamp`: the number of the kernel's function that returns the NIC's stamp, if frames get it.
+fn assemble(take: &Take, mac: Option<MacAddr>, queues: u32, stamp: Option<u32>) -> Object {
     let mut a = Asm::new("squall_recv");
     let map = |name: &str, kind, value_octets, entries, mmap| MapSpec {
         name: name.into(),
@@ -317,16 +348,20 @@ fn assemble(take: &Take, mac: Option<MacAddr>, queues: u32) -> Object {
     }
 
     a.bind(taken).call(helper::KTIME_GET_NS).mov(R7, R0);
-    let unstamped = a.label();
-    a.mov(R1, R6).mov(R2, -(STAMP as i32)).call(helper::XDP_ADJUST_META).jump_if(
-        Cond::Ne,
-        R0,
-        0,
-        unstamped,
-    );
+    let (unstamped, room) = (a.label(), STAMP as i32 * if stamp.is_some() { 2 } else { 1 });
+    if let Some(stamp) = stamp {
+        // int bpf_xdp_metadata_rx_timestamp(const struct xdp_md *ctx, u64 *timestamp)
+        let stamped = a.label();
+        a.store(Size::U64, R10, -8, 0).mov(R1, R6).mov(R2, R10).add(R2, -8).call_kernel(stamp);
+        a.load(Size::U64, R8, R10, -8).jump_if(Cond::Eq, R0, 0, stamped).mov(R8, 0).bind(stamped);
+    }
+    a.mov(R1, R6).mov(R2, -room).call(helper::XDP_ADJUST_META).jump_if(Cond::Ne, R0, 0, unstamped);
     a.load(Size::U32, R2, R6, xdp_md::DATA_META).load(Size::U32, R3, R6, xdp_md::DATA);
-    a.mov(R4, R2).add(R4, STAMP as i32).jump_if(Cond::Gt, R4, R3, redirect);
-    a.store(Size::U64, R2, 0, R7);
+    a.mov(R4, R2).add(R4, room).jump_if(Cond::Gt, R4, R3, redirect);
+    if stamp.is_some() {
+        a.store(Size::U64, R2, 0, R8);
+    }
+    a.store(Size::U64, R2, room as i16 - STAMP as i16, R7);
     // Without a socket for the queue, the helper returns PASS.
     a.bind(redirect).load_map(R1, sockets).load(Size::U32, R2, R6, xdp_md::RX_QUEUE_INDEX);
     let (unclaimed, count) = (a.label(), a.label());
@@ -757,6 +792,7 @@ mod tests {
             addresses: (0..n).map(|i| single(i)..=single(i)).collect(),
             labels: true,
             shared: true,
+            datagrams: false,
             workers: 1,
         };
         for single in [&single as &dyn Fn(u32) -> IpAddr, &single6] {

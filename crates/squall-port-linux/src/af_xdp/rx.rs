@@ -4,14 +4,17 @@
 use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
 use libc::{c_int, xdp_desc};
-use squall_port::{BATCH, Cut, RxBatch, RxFrame, RxQueue, monotonic};
+use squall_port::{BATCH, Cut, RxBatch, RxFrame, RxQueue, monotonic, network_header};
 use squall_units::Nanos;
 
 use super::{
+    nic_time::NicTime,
     program::{Receiving, STAMP},
     umem::{Side, Umem},
 };
-use crate::{link::WatchedLink, port_counters::PortCounters, sys, watch::Watch};
+use crate::{
+    af_packet::ETHERNET_HEADER, link::WatchedLink, port_counters::PortCounters, sys, watch::Watch,
+};
 
 /// A descriptor's address has the chunk in its lower bits and the frame's offset in the upper 16
 /// (`XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
@@ -28,6 +31,10 @@ pub struct XdpRx {
     /// Frames that arrived in several pieces, joined together.
     joined: Vec<u8>,
     busy_poll: bool,
+    /// The interface's longest IP packet, octets: longer ones are GSO frames.
+    mtu: u32,
+    /// Converts the stamps of the NIC, if the program asks for them.
+    nic: Option<NicTime>,
     /// Frames delivered so far.
     delivered: u64,
     receiving: Arc<Receiving>,
@@ -59,7 +66,8 @@ impl XdpRx {
     pub fn new(
         sides: Vec<(u32, Side)>,
         link: Arc<WatchedLink>,
-        busy_poll: bool,
+        (busy_poll, mtu): (bool, u32),
+        nic: Option<NicTime>,
         receiving: Arc<Receiving>,
         counters: Arc<PortCounters>,
     ) -> io::Result<Self> {
@@ -76,6 +84,8 @@ impl XdpRx {
             frames,
             joined: Vec::new(),
             busy_poll,
+            mtu,
+            nic,
             delivered: 0,
             receiving,
             counters,
@@ -170,7 +180,11 @@ impl Queue {
 
     /// Reads a batch of single-piece frames, or of frames in several pieces, which are joined in
     /// `joined`; not both, because a batch has one base address.
-    fn read(&mut self, frames: &mut Vec<RxFrame>, joined: &mut Vec<u8>, stamped: bool) {
+    fn read(&mut self, into: (&mut Vec<RxFrame>, &mut Vec<u8>), clocks: Clocks<'_>, mtu: u32) {
+        let ((frames, joined), Clocks { stamped, nic }) = (into, clocks);
+        let mut by_nic = 0;
+        // In the driver there are no joined frames: a longer one exceeds the MTU on the wire.
+        let cuts = self.receiving.is_generic();
         let end = self.side.ring.producer();
         let arrival = if stamped || self.consumed == end { Nanos::ZERO } else { monotonic() };
         joined.clear();
@@ -182,7 +196,12 @@ impl Queue {
             }
             let first = self.side.ring.get(self.consumed);
             let at = place(first);
-            let time = if stamped { Nanos(stamp(&self.side.umem, at)) } else { arrival };
+            let mut time = if stamped { Nanos(stamp(&self.side.umem, at, 1)) } else { arrival };
+            if let Some(nic) = nic.filter(|_| stamped)
+                && let Some(arrival) = nic.arrival(stamp(&self.side.umem, at, 2), time)
+            {
+                (time, by_nic) = (arrival, by_nic + 1);
+            }
             let offset =
                 if pieces == 1 { at - self.side.umem.layout.tx_octets } else { joined.len() };
             for i in 0..pieces {
@@ -200,12 +219,17 @@ impl Queue {
             // a batch in parallel.
             sys::prefetch(octets(&self.side.umem, at, first.len as usize), 0, first.len as usize);
             self.consumed = self.consumed.wrapping_add(pieces);
+            let mut cut = Cut::WHOLE;
+            if cuts && len > (mtu + ETHERNET_HEADER) as usize {
+                let single = || octets(&self.side.umem, at, len);
+                cut = cut_of(if pieces == 1 { single() } else { &joined[offset..] }, mtu);
+            }
             let len = len as u32;
             frames.push(RxFrame {
                 offset,
                 len,
                 wire_len: len,
-                cut: Cut::WHOLE,
+                cut,
                 time,
                 outgoing: false,
                 // A veth passes on frames from a host's stack with partial checksums, and XDP does
@@ -214,6 +238,47 @@ impl Queue {
             });
         }
         self.side.ring.consume(self.consumed);
+        if let Some(nic) = nic {
+            nic.stamps().count(by_nic, frames.len() as u64 - by_nic);
+        }
+    }
+}
+
+/// How the arrival times of frames are found.
+#[derive(Clone, Copy)]
+struct Clocks<'a> {
+    /// Whether the program stamps frames.
+    stamped: bool,
+    nic: Option<&'a NicTime>,
+}
+
+/// How a frame that is longer than the interface's MTU allows is cut into frames on the wire. A
+/// program in the stack (`mode=generic`) gets TCP segments that GRO joined, or that a veth's peer
+/// passed on whole, but not the length of a segment: it is taken as the most that the MTU allows.
+/// Joined datagrams of UDP may have any length, so they stay whole.
+fn cut_of(frame: &[u8], mtu: u32) -> Cut {
+    const TCP: u8 = 6;
+    let network = network_header(frame);
+    let octet = |at: usize| frame.get(at).copied().unwrap_or(0);
+    let words = |octet: u8| usize::from(octet) * 4;
+    let (protocol, header) = match (octet(network - 2), octet(network - 1)) {
+        (0x08, 0x00) => (octet(network + 9), words(octet(network) & 15).max(20)),
+        (0x86, 0xdd) => (octet(network + 6), 40),
+        _ => return Cut::WHOLE,
+    };
+    let transport = network + header;
+    let payload = match protocol {
+        TCP => transport + words(octet(transport + 12) >> 4).max(20),
+        _ => return Cut::WHOLE,
+    };
+    let size = (mtu as usize).checked_sub(payload - network).and_then(|n| u16::try_from(n).ok());
+    match (size, u8::try_from(transport), u8::try_from(payload)) {
+        (Some(size @ 1..), Ok(transport), Ok(payload))
+            if frame.len() > usize::from(payload) + usize::from(size) =>
+        {
+            Cut { size, transport, payload }
+        }
+        _ => Cut::WHOLE,
     }
 }
 
@@ -236,8 +301,9 @@ fn octets(umem: &Umem, at: usize, len: usize) -> &[u8] {
     unsafe { std::slice::from_raw_parts(at.as_ptr(), len) }
 }
 
-fn stamp(umem: &Umem, at: usize) -> u64 {
-    let stamp = octets(umem, at - STAMP, STAMP);
+/// The `nth` stamp in front of the frame at `at`, from 1.
+fn stamp(umem: &Umem, at: usize, nth: usize) -> u64 {
+    let stamp = octets(umem, at - nth * STAMP, STAMP);
     stamp.first_chunk().map_or(0, |octets| u64::from_ne_bytes(*octets))
 }
 
@@ -251,10 +317,14 @@ impl RxQueue for XdpRx {
         self.frames.clear();
         let stamped = !self.receiving.counters().cannot_stamp();
         let queues = self.queues.len();
+        if let Some(nic) = &mut self.nic {
+            nic.follow(monotonic());
+        }
+        let clocks = Clocks { stamped, nic: self.nic.as_ref() };
         for _ in 0..queues {
             let queue = &mut self.queues[self.turn];
             queue.give_back();
-            queue.read(&mut self.frames, &mut self.joined, stamped);
+            queue.read((&mut self.frames, &mut self.joined), clocks, self.mtu);
             if !self.frames.is_empty() {
                 break;
             }
@@ -328,5 +398,62 @@ impl RxQueue for XdpRx {
             u64::from(layout.rx_chunks) * 1_000_000_000 / rate / 4
         };
         Nanos(self.queues.iter().map(quarter_ring).min().unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame with `octets` of payload; `tags` VLAN tags.
+    fn frame(ipv6: bool, tags: usize, protocol: u8, payload: usize) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        frame.extend([0x81, 0, 0, 7].repeat(tags));
+        frame.extend(if ipv6 { [0x86, 0xdd] } else { [8, 0] });
+        let network = frame.len();
+        frame.resize(network + if ipv6 { 40 } else { 20 }, 0);
+        frame[network] = if ipv6 { 0x60 } else { 0x45 };
+        frame[network + if ipv6 { 6 } else { 9 }] = protocol;
+        let transport = frame.len();
+        frame.resize(transport + if protocol == 6 { 32 } else { 8 }, 0);
+        if protocol == 6 {
+            frame[transport + 12] = 8 << 4;
+        }
+        frame.resize(frame.len() + payload, 0);
+        frame
+    }
+
+    #[test]
+    fn a_frame_beyond_the_mtu_is_cut_as_the_mtu_allows() {
+        // As a kernel with the same MTU cuts it: 1,448 octets of TCP with timestamps over IPv4.
+        for (ipv6, tags, protocol, size) in
+            [(false, 0, 6, 1448), (true, 0, 6, 1428), (false, 2, 6, 1448), (true, 1, 6, 1428)]
+        {
+            let octets = frame(ipv6, tags, protocol, 10 * size as usize + 1);
+            let cut = cut_of(&octets, 1500);
+            let transport = 14 + 4 * tags as u8 + if ipv6 { 40 } else { 20 };
+            let payload = transport + 32;
+            assert_eq!(cut, Cut { size, transport, payload });
+            assert_eq!(cut.segments(octets.len() as u32), 11);
+        }
+    }
+
+    #[test]
+    fn frames_that_cannot_be_cut_stay_whole() {
+        // Longer than the MTU by a second VLAN tag only; another protocol; headers beyond the end.
+        assert_eq!(cut_of(&frame(false, 1, 17, 14_720), 1500), Cut::WHOLE);
+        let tagged = frame(false, 2, 6, 1448);
+        let mut other = frame(false, 0, 50, 3000);
+        assert_eq!([cut_of(&tagged, 1500), cut_of(&other, 1500)], [Cut::WHOLE; 2]);
+        other[12] = 0x88;
+        assert_eq!(cut_of(&other, 1500), Cut::WHOLE);
+        for protocol in [6, 17] {
+            let octets = frame(true, 1, protocol, 0);
+            for len in 14..octets.len() {
+                assert_eq!(cut_of(&octets[..len], 1500), Cut::WHOLE, "{len}");
+            }
+        }
+        // A header that is longer than a packet of the MTU.
+        assert_eq!(cut_of(&frame(true, 0, 6, 3000), 68), Cut::WHOLE);
     }
 }

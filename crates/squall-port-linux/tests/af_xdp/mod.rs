@@ -11,11 +11,12 @@ use std::{
 };
 
 use squall_port::{
-    Port, SendError,
+    Cut, Hosts, Port, SendError, Timestamps,
     conformance::{Bench, check},
 };
 use squall_port_linux::lab::{self, LabOptions};
 use squall_units::{Nanos, signature_check};
+use squall_wire::Packet;
 
 use crate::{Outcome, Skipped, enter, port, receive, send};
 
@@ -505,6 +506,8 @@ pub fn bad_af_xdp_options_are_reported() -> Outcome {
     enter()?;
     for (address, wanted) in [
         ("af_xdp:veth-a,mode=fast", "mode=fast, expected native or generic"),
+        ("af_xdp:veth-a,timestamps=nic", "timestamps=nic, expected kernel or hardware"),
+        ("af_xdp:veth-a,timestamps=hardware,mode=generic", "only a program in the driver"),
         ("af_xdp:veth-a,take=some", "take=some, expected test, signed, udp/PORT or all"),
         ("af_xdp:veth-a,queue=7", "queue=7, expected at most 0"),
         ("af_xdp:veth-a,rx_queues=257", "rx_queues=257, expected a number from 0 to 256"),
@@ -527,6 +530,61 @@ pub fn bad_af_xdp_options_are_reported() -> Outcome {
     port.open_tx(0, 60)?;
     let notes = port.notes().join("\n");
     assert!(notes.contains("frames are copied"), "{notes}");
+    Ok(())
+}
+
+pub fn without_a_clock_of_the_nic_the_program_stamps_with_a_note() -> Outcome {
+    enter()?;
+    need_programs()?;
+    let (mut a, mut b) =
+        (port("af_xdp:veth-a,rx_queues=0")?, port("af_xdp:veth-b,timestamps=hardware")?);
+    assert_eq!(b.facts().timestamps, Timestamps::Kernel);
+    let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
+    send(&mut *tx, 100)?;
+    assert!(receive(&mut *rx)?.into_iter().eq(0..100));
+    let notes = b.notes().join("\n");
+    assert!(notes.contains("not of the NIC: the driver has no clock"), "{notes}");
+    Ok(())
+}
+
+pub fn flows_over_veth_get_gso_frames_whole() -> Outcome {
+    lab::enter_private(&LabOptions { mtu: 1500, queues: 1 })?;
+    need_programs()?;
+    let text = "eth/ipv4(id=7)/tcp(flags=PA)/payload(random)";
+    let frame = Packet::parse(text)?.build(Some(54 + 20_001), &|_| unreachable!(), 1)?;
+    let cut = Cut { size: 1460, transport: 34, payload: 54 };
+    for (shared, datagrams) in [(false, false), (true, false), (false, true)] {
+        let mut a = port("af_packet:veth-a")?;
+        let mut b = port("af_xdp:veth-b,take=all")?;
+        b.serve(&Hosts { shared, datagrams, ..Hosts::default() })?;
+        let cuts = shared || datagrams;
+        let (mut tx, mut rx) = (a.open_tx(0, 65_535)?, b.open_rx(0)?);
+        for cut in [cut, Cut::WHOLE] {
+            let octets = if cut.is_whole() { &frame.bytes[..1514] } else { &frame.bytes };
+            let mut batch = tx.lend(1);
+            batch.frame(0, octets.len(), Nanos::ZERO).copy_from_slice(octets);
+            batch.meta[0].cut = cut;
+            while tx.send(1)? == 0 {}
+        }
+        tx.finish()?;
+        let segments = cut.segments(frame.bytes.len() as u32);
+        // A port that hosts share with streams, or with UDP, is in the driver, where a veth cuts.
+        let wanted = if cuts { segments as usize + 1 } else { 2 };
+        let (mut received, start) = (Vec::new(), Instant::now());
+        while received.len() < wanted && start.elapsed() < Duration::from_secs(10) {
+            let batch = rx.receive()?;
+            received.extend(batch.iter().map(|(octets, frame)| (octets.to_vec(), frame.cut)));
+        }
+        assert_eq!(received.len(), wanted);
+        if cuts {
+            assert!(received.iter().all(|(octets, cut)| octets.len() <= 1514 && cut.is_whole()));
+        } else {
+            let payload = usize::from(cut.payload);
+            assert_eq!((received[0].0.len(), received[0].1), (frame.bytes.len(), cut));
+            assert!(received[0].0[payload..] == frame.bytes[payload..]);
+            assert_eq!((received[1].0.len(), received[1].1), (1514, Cut::WHOLE));
+        }
+    }
     Ok(())
 }
 

@@ -394,6 +394,10 @@ table! {
         /// session. Default false: they use the first one again, which saves two thirds of a resumed
         /// session's CPU time with TLS 1.3, and its forward secrecy.
         fresh_key_shares: bool => bool,
+        /// true: sessions are resumed, clients with a ticket send their first requests before the
+        /// handshake is complete (0-RTT), and servers accept and answer them. TLS 1.3. Default
+        /// false.
+        early_data: bool => bool,
         /// "1.3" or "1.2", or a list: the highest version that both ends support is used. Default
         /// "1.3".
         versions: OneOrMore => Vec<Located>,
@@ -442,6 +446,15 @@ table! {
         /// true: clients of HTTP/3 begin with a packet of a reserved version, and with version 1
         /// when the server has answered it with its versions. Default false.
         reserved_version: bool => bool,
+        /// Clients of HTTP/3 move each connection to another of their ports after this number of
+        /// requests, each time, with another connection ID. Default 0: never.
+        migrate_after: Bounded<0, 1_000_000_000> => u32 = 0,
+        /// The port of a client of HTTP/3 changes after this number of requests, each time, as by a
+        /// NAT that has forgotten it: with the same connection ID. Default 0: never.
+        rebind_after: Bounded<0, 1_000_000_000> => u32 = 0,
+        /// true: servers of HTTP/3 forbid their clients to move (disable_active_migration), and drop
+        /// datagrams from another address. Default false.
+        forbid_migration: bool => bool,
         /// true: clients of HTTP/3 resume sessions and send requests before the handshake is
         /// complete (0-RTT), and servers accept them. Default false.
         early_data: bool => bool,
@@ -609,7 +622,15 @@ impl Read for HttpInput {
 fn check_http(made: &Http, given: &Given, place: &Place, cx: &mut Reader<'_>) {
     let (keys, why, hint) = match made.version {
         HttpVersion::Two => {
-            let keys = &["qpack_table", "retry", "reserved_version", "early_data"][..];
+            let keys = &[
+                "qpack_table",
+                "retry",
+                "reserved_version",
+                "migrate_after",
+                "rebind_after",
+                "forbid_migration",
+                "early_data",
+            ][..];
             (keys, "HTTP/2 has none", "try version = \"3\"")
         }
         HttpVersion::Three => {
@@ -618,6 +639,7 @@ fn check_http(made: &Http, given: &Given, place: &Place, cx: &mut Reader<'_>) {
         }
     };
     for key in keys.iter().filter(|key| given.has(key)) {
+        let hint = if *key == "early_data" { "try tls = { early_data = true }" } else { hint };
         cx.report(place, &format!("has {key:?}, but {why}"), &[hint.to_owned()]);
     }
 }

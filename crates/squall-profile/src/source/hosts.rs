@@ -784,6 +784,7 @@ fn check_auth(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
         ("client_ca", tls.client_ca.is_some()),
         ("resumption", tls.resumption),
         ("fresh_key_shares", tls.fresh_key_shares),
+        ("early_data", tls.early_data),
         ("certificate_per_name", tls.certificate_per_name),
         ("hello", tls.hello.is_some()),
     ];

@@ -12,9 +12,10 @@ use std::{
 use squall_units::{Cannot, Rate, RateUnit, TREX_GROUPS, TREX_HW_IDS, TrexMark, suggest};
 
 use super::{
-    law::Number,
+    law::{NextText, Number},
+    node::Node,
     raw::{OpName, ProfileTable, StreamTable, VaryTable},
-    read::{Count, Given, Parts, Place, Placed, Reader, numbered},
+    read::{Count, Given, Place, Placed, Reader, numbered},
     stages::{Levels, Row},
 };
 use crate::{At, FieldRef, Mode, Next, Op, PacketSource, Port, Profile, Stage, Stop, Stream, Vary};
@@ -22,7 +23,8 @@ use crate::{At, FieldRef, Mode, Next, Op, PacketSource, Port, Profile, Stage, St
 /// The only version of the profile format.
 pub(crate) const SCHEMA: u64 = 1;
 
-pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
+/// `streams`: the items of the table's list of streams.
+pub(super) fn profile(mut table: ProfileTable, streams: Vec<Node>, cx: &mut Reader<'_>) -> Profile {
     let ports: Vec<Port> = table
         .ports
         .take()
@@ -44,11 +46,10 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     let given = table.given.has("stream");
     let flows_given = table.given.has("template") || table.given.has("flows");
     let mut flows = super::flows::flows(&mut table, &ports, cx);
-    let mut streams = table.stream.take().map_or_else(Parts::default, |streams| streams.value);
-    let enabled = |stream: &StreamTable| stream.enabled.as_ref().is_none_or(|e| e.value);
-    let numbers = streams.iter().enumerate().filter(|(_, stream)| enabled(stream));
-    let numbers: Vec<usize> = numbers.map(|(i, _)| i).collect();
-    streams.retain(enabled);
+    let (streams, names) = match table.stream {
+        Some(_) => read_streams(streams, &ports, cx),
+        None => (Vec::new(), HashMap::new()),
+    };
     let attacks_given = table.given.has("attack");
     let attacks = super::attacks::attacks(table.attack.take(), &ports, cx);
     let given = given || flows_given || attacks_given || table.given.has("replay");
@@ -59,7 +60,7 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         super::flows::external_clients_of_hosts(flows, &hosts);
     }
     let routers = super::routers::routers(table.router.take(), &ports, cx);
-    let nothing = numbers.is_empty()
+    let nothing = streams.is_empty()
         && replays.is_empty()
         && flows.is_none()
         && attacks.is_empty()
@@ -72,12 +73,11 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         cx.report(&table.place, "there is nothing to send", &hints);
     }
 
-    let names = stream_names(&streams, &numbers, cx);
     let templates = || flows.iter().flat_map(|flows| &flows.templates);
     let of_templates: HashSet<&str> = templates().map(|one| one.name.as_str()).collect();
     let of_attacks: HashSet<&str> = attacks.iter().map(|one| one.name.as_str()).collect();
     for replay in &replays {
-        let holder = if names.index.contains_key(&replay.name) {
+        let holder = if names.contains_key(&replay.name) {
             "a stream"
         } else if of_templates.contains(replay.name.as_str()) {
             "a template"
@@ -91,13 +91,13 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     }
     // Streams and templates must not have the same name, because pause, change and `after` use the
     // names of both.
-    for template in templates().filter(|template| names.index.contains_key(&template.name)) {
+    for template in templates().filter(|template| names.contains_key(&template.name)) {
         let text = format!("template {:?} has the same name as a stream", template.name);
         let hints = vec!["try another name for one of them".into()];
         cx.mistakes.push(crate::Diagnostic::at(template.at, text, hints));
     }
     for attack in &attacks {
-        let holder = if names.index.contains_key(&attack.name) {
+        let holder = if names.contains_key(&attack.name) {
             "stream"
         } else if of_templates.contains(attack.name.as_str()) {
             "template"
@@ -108,36 +108,6 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         let hints = vec!["try another name for one of them".into()];
         cx.mistakes.push(crate::Diagnostic::at(attack.at, text, hints));
     }
-    let nexts: Vec<Option<Next>> = streams.iter().map(|table| next(table, &names, cx)).collect();
-    let of_others: HashSet<usize> = nexts
-        .iter()
-        .enumerate()
-        .filter_map(|(from, next)| next.map(|next| next.stream).filter(|to| *to != from))
-        .collect();
-    for (i, table) in streams.iter().enumerate() {
-        let waits = table.self_start.as_ref().filter(|start| !start.value);
-        if let Some(waits) = waits
-            && !of_others.contains(&i)
-        {
-            let hint = format!(
-                "try next = {:?} in another stream, or remove self_start = false",
-                names.names[i]
-            );
-            cx.report(
-                &waits.place,
-                "= false, but no other stream names this one as next: it would never start",
-                &[hint],
-            );
-        }
-    }
-
-    let port_index: HashMap<&str, usize> =
-        ports.iter().enumerate().rev().map(|(i, port)| (port.name.as_str(), i)).collect();
-    let mut made = Vec::with_capacity(numbers.len());
-    for ((table, next), name) in streams.into_items().zip(nexts).zip(names.names) {
-        made.push(stream(table, name, next, &ports, &port_index, cx));
-    }
-    let streams = made;
     let stop = Stop {
         duration: table.duration.map(|d| d.value),
         packets: table.packets.map(|p| p.value.0),
@@ -167,51 +137,97 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     profile
 }
 
-struct Names {
-    names: Vec<String>,
-    index: HashMap<String, usize>,
-}
-
-/// `numbers`: the places of the streams in the profile.
-fn stream_names(streams: &Parts<StreamTable>, numbers: &[usize], cx: &mut Reader<'_>) -> Names {
-    let mut names = Names { names: Vec::new(), index: HashMap::new() };
-    for (i, (number, table)) in numbers.iter().zip(streams.iter()).enumerate() {
+/// Reads the enabled streams, one after the other: the table of a stream is several times as large
+/// as the stream. Returns them, and their indices by name.
+fn read_streams(
+    nodes: Vec<Node>,
+    ports: &[Port],
+    cx: &mut Reader<'_>,
+) -> (Vec<Stream>, HashMap<String, usize>) {
+    let port_index: HashMap<&str, usize> =
+        ports.iter().enumerate().rev().map(|(i, port)| (port.name.as_str(), i)).collect();
+    // Not for all of them: reading stops after some errors, and items of two octets would get the
+    // memory of streams.
+    let room = nodes.len().min(1 << 16);
+    let mut streams: Vec<Stream> = Vec::with_capacity(room);
+    let mut names = HashMap::with_capacity(room);
+    let (mut nexts, mut waiting) = (Vec::new(), Vec::new());
+    for (number, node) in nodes.into_iter().enumerate() {
+        if cx.is_full() {
+            break;
+        }
+        let table: Option<StreamTable> = cx.below("stream", |cx| cx.item(number, &node));
+        let enabled = |table: &StreamTable| table.enabled.as_ref().is_none_or(|e| e.value);
+        let Some(mut table) = table.filter(enabled) else { continue };
         let name = table
             .name
             .as_ref()
             .map_or_else(|| format!("stream {}", number + 1), |name| name.value.clone());
-        if names.index.insert(name.clone(), i).is_some() {
+        let index = streams.len();
+        if names.insert(name.clone(), index).is_some() {
             let place = table.name.as_ref().map_or(&table.place, |name| &name.place);
             cx.report(place, &format!("= {name:?} is already the name of another stream"), &[]);
         }
-        names.names.push(name);
+        nexts.extend(next(&mut table, cx).map(|next| (index, next)));
+        let waits = table.self_start.as_ref().filter(|start| !start.value);
+        waiting.extend(waits.map(|start| (index, start.place.clone())));
+        streams.push(stream(table, name, ports, &port_index, cx));
     }
-    names
+    for (index, NextText { stream, times }) in nexts {
+        // The search for similar names is quadratic, so skip it once no further errors are kept.
+        if cx.is_full() {
+            break;
+        }
+        let Placed { value: name, place } = stream;
+        match names.get(&name) {
+            Some(&stream) => streams[index].next = Some(Next { stream, times }),
+            None => {
+                let hint = suggest(&name, streams.iter().map(|stream| stream.name.as_str()));
+                cx.report(&place, &format!("= {name:?} is not an enabled stream"), &[hint]);
+            }
+        }
+    }
+    check_waiting(&streams, &waiting, cx);
+    (streams, names)
 }
 
-fn next(table: &StreamTable, names: &Names, cx: &mut Reader<'_>) -> Option<Next> {
-    // The search for similar names is quadratic, so skip it once no further errors are kept.
-    let Placed { value: next, place } = table.next.as_ref().filter(|_| !cx.is_full())?;
+/// Takes the stream's `next`.
+fn next(table: &mut StreamTable, cx: &mut Reader<'_>) -> Option<NextText> {
+    let Placed { value: next, place } = table.next.take()?;
     if table.mode.as_ref().map_or(!table.given.has("mode"), |mode| mode.value == Mode::Continuous) {
         let text = "never starts: the stream is continuous and has no end";
-        cx.report(place, text, &["try mode = { burst = 1000 }".into()]);
+        cx.report(&place, text, &["try mode = { burst = 1000 }".into()]);
     }
-    let Some(stream) = names.index.get(&next.stream.value) else {
-        let hint = suggest(&next.stream.value, names.names.iter().map(String::as_str));
+    Some(next)
+}
+
+/// Reports streams that wait for another one to name them, which none does. `waiting` has their
+/// indices, and the places of their `self_start`.
+fn check_waiting(streams: &[Stream], waiting: &[(usize, Place)], cx: &mut Reader<'_>) {
+    if waiting.is_empty() {
+        return;
+    }
+    let others = streams
+        .iter()
+        .enumerate()
+        .filter_map(|(from, stream)| stream.next.map(|next| next.stream).filter(|to| *to != from));
+    let others: HashSet<usize> = others.collect();
+    for (index, place) in waiting.iter().filter(|(index, _)| !others.contains(index)) {
+        let hint = format!(
+            "try next = {:?} in another stream, or remove self_start = false",
+            streams[*index].name
+        );
         cx.report(
-            &next.stream.place,
-            &format!("= {:?} is not an enabled stream", next.stream.value),
+            place,
+            "= false, but no other stream names this one as next: it would never start",
             &[hint],
         );
-        return None;
-    };
-    Some(Next { stream: *stream, times: next.times })
+    }
 }
 
 fn stream(
     mut table: StreamTable,
     name: String,
-    next: Option<Next>,
     ports: &[Port],
     port_index: &HashMap<&str, usize>,
     cx: &mut Reader<'_>,
@@ -254,7 +270,6 @@ fn stream(
         packet,
         rate: table.rate.take().map_or_else(|| highest(&stages), |rate| rate.value),
         stages,
-        next,
         trex,
         trex_group,
         vary: table.vary.take().map_or_else(Vec::new, |vary| varies(vary.value, cx)),

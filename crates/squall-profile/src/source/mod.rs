@@ -177,11 +177,12 @@ fn read(
     mut cx: Reader<'_>,
 ) -> Result<Profile, Diagnostics> {
     let profile = match tree {
-        Ok(root) => {
+        Ok(mut root) => {
             cx.name_streams(&root);
+            let streams = root.take_list("stream");
             let table = raw::ProfileTable::read(&root, &mut cx);
             drop(root);
-            table.map(|table| lower::profile(table, &mut cx))
+            table.map(|table| lower::profile(table, streams, &mut cx))
         }
         Err(mistakes) => {
             mistakes.into_iter().for_each(|mistake| cx.syntax(mistake.at, mistake.message));

@@ -44,6 +44,15 @@ impl Node {
         }
     }
 
+    /// Removes the items of the list at `key`. Returns them; empty if there is no such list.
+    pub fn take_list(&mut self, key: &str) -> Vec<Node> {
+        let Value::Table(entries) = &mut self.value else { return Vec::new() };
+        match entries.iter_mut().find(|e| e.key == key).map(|e| &mut e.node.value) {
+            Some(Value::List(items)) => std::mem::take(items),
+            _ => Vec::new(),
+        }
+    }
+
     /// A number in its usual form, or the text itself, for values that may be either.
     pub fn scalar(&self) -> Option<String> {
         match &self.value {

@@ -15,7 +15,7 @@ use super::{
     law::{NextText, Number},
     node::{Node, Value},
     read::{
-        Bounded, Count, Octets, Parts, Place, Placed, Read, Reader, Whole, kinds, table, words,
+        Bounded, Count, Later, Octets, Place, Placed, Read, Reader, Whole, kinds, table, words,
     },
     replay::ReplayTable,
     routers::RouterTable,
@@ -44,7 +44,7 @@ table! {
         /// replaces one.
         ports: PortsTable,
         /// Streams: frames of one kind, at one rate, on one port.
-        stream: Parts<StreamTable>,
+        stream: Later<StreamTable>,
         /// Captures that are sent again.
         replay: Vec<ReplayTable>,
         /// Settings for all templates.

@@ -1,7 +1,7 @@
 //! Reads the tree into typed tables. Reading continues after an error, so that all errors are
 //! reported.
 
-use std::{io, path::Path};
+use std::{cell::Cell, fmt::Write as _, io, marker::PhantomData, path::Path};
 
 use serde_json::{Value as Json, json};
 use squall_units::{Nanos, Rate, UnitError, suggest};
@@ -17,6 +17,10 @@ use crate::{At, Diagnostic, diagnostics::MAX_ERRORS};
 /// counts the characters of two partial blocks: with 1024, that took a seventh of the time to plan
 /// a hundred thousand streams.
 const BLOCK: usize = 1 << 7;
+
+/// Up to how many lines after the last position the next one is searched for line by line: the keys
+/// of a stream.
+const LINES_NEAR: usize = 16;
 
 /// Whether an octet is the first one of a UTF-8 character.
 fn begins(octet: u8) -> bool {
@@ -324,10 +328,13 @@ pub(super) struct Reader<'a> {
     source: &'a str,
     /// The offset at which each line starts.
     lines: Vec<usize>,
-    /// The number of characters before each block of the source.
+    /// Number of the line of the last position that was looked up, from 0. The next one is mostly
+    /// in this line or soon after it.
+    last_line: Cell<usize>,
+    /// The number of characters before each block of the source; empty if each octet is one.
     characters: Vec<usize>,
-    /// Names of streams in messages: `stream "web"`, `stream 3`.
-    streams: Vec<String>,
+    /// The names that streams have, for messages.
+    streams: Vec<Option<Box<str>>>,
     /// For short forms, the arguments. The position of a value is the number of its argument, from
     /// 1.
     arguments: &'a [Argument],
@@ -342,7 +349,8 @@ impl<'a> Reader<'a> {
     pub fn new(origin: &'a str, source: &'a str, files: &'a Files<'a>) -> Self {
         let lines =
             std::iter::once(0).chain(source.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        let characters = source.as_bytes().chunks(BLOCK).scan(0, |before, block| {
+        let blocks = if source.is_ascii() { &[] } else { source.as_bytes() };
+        let characters = blocks.chunks(BLOCK).scan(0, |before, block| {
             let here = *before;
             *before += block.iter().filter(|octet| begins(**octet)).count();
             Some(here)
@@ -352,6 +360,7 @@ impl<'a> Reader<'a> {
             origin,
             source,
             lines,
+            last_line: Cell::new(0),
             characters,
             streams: Vec::new(),
             arguments: &[],
@@ -373,11 +382,11 @@ impl<'a> Reader<'a> {
     /// Stores the names of the streams, for messages about keys in them.
     pub fn name_streams(&mut self, root: &Node) {
         let Some(Value::List(streams)) = root.get("stream").map(|node| &node.value) else { return };
-        let name = |(i, node): (usize, &Node)| match node.get("name").map(|name| &name.value) {
-            Some(Value::Text(name)) => format!("stream {name:?}"),
-            _ => format!("stream {}", i + 1),
+        let name = |node: &Node| match node.get("name").map(|name| &name.value) {
+            Some(Value::Text(name)) => Some(name.as_str().into()),
+            _ => None,
         };
-        self.streams = streams.iter().enumerate().map(name).collect();
+        self.streams = streams.iter().map(name).collect();
     }
 
     pub fn at(&self, offset: usize) -> At {
@@ -388,15 +397,30 @@ impl<'a> Reader<'a> {
             .rev()
             .find(|i| self.source.is_char_boundary(*i))
             .unwrap_or(0);
-        let line = self.lines.partition_point(|start| *start <= offset);
+        let line = self.line(offset);
         // Generated JSON may be a single line of megabytes, so do not count the column from the
         // start of the line.
         let column = self.characters(offset) - self.characters(self.lines[line - 1]) + 1;
         At { line: line as u32, column: column as u32 }
     }
 
+    /// Number of the line of the octet at `offset`, from 1.
+    fn line(&self, offset: usize) -> usize {
+        let last = self.last_line.get();
+        let near = self.lines[last..].iter().take(LINES_NEAR).position(|start| *start > offset);
+        let line = match near.filter(|_| self.lines[last] <= offset) {
+            Some(further) => last + further,
+            None => self.lines.partition_point(|start| *start <= offset),
+        };
+        self.last_line.set(line - 1);
+        line
+    }
+
     /// Number of characters in the source before `offset`.
     fn characters(&self, offset: usize) -> usize {
+        if self.characters.is_empty() {
+            return offset;
+        }
         let block = (offset / BLOCK).min(self.characters.len().saturating_sub(1));
         let rest = &self.source.as_bytes()[block * BLOCK..offset];
         let before = self.characters.get(block).copied().unwrap_or(0);
@@ -452,14 +476,18 @@ impl<'a> Reader<'a> {
 
     /// The stream that contains a path, and the rest of the path. Messages about a short form do
     /// not name the stream, because there is only one.
-    fn subject<'p>(&self, path: &'p str) -> (Option<&str>, &'p str) {
+    fn subject<'p>(&self, path: &'p str) -> (Option<String>, &'p str) {
         if !self.arguments.is_empty() {
             return (None, in_one(path));
         }
         let split = || {
             let (index, rest) = path.strip_prefix("stream[")?.split_once(']')?;
-            let stream = self.streams.get(index.parse::<usize>().ok()?)?;
-            Some((stream.as_str(), rest.strip_prefix('.').unwrap_or(rest)))
+            let index = index.parse::<usize>().ok()?;
+            let stream = match self.streams.get(index)? {
+                Some(name) => format!("stream {name:?}"),
+                None => format!("stream {}", index + 1),
+            };
+            Some((stream, rest.strip_prefix('.').unwrap_or(rest)))
         };
         split().map_or((None, path), |(stream, rest)| (Some(stream), rest))
     }
@@ -495,6 +523,16 @@ impl<'a> Reader<'a> {
         let result = read(self);
         self.path.truncate(len);
         result
+    }
+
+    /// Reads item `index` of the list at the current path.
+    pub fn item<T: Read>(&mut self, index: usize, node: &Node) -> Option<T> {
+        let len = self.path.len();
+        // Writing to a text does not fail.
+        let _ = write!(self.path, "[{index}]");
+        let item = T::read(node, self);
+        self.path.truncate(len);
+        item
     }
 
     pub fn table<'n>(&mut self, node: &'n Node) -> Option<&'n [Entry]> {
@@ -850,77 +888,60 @@ impl<T: Read> Read for Vec<T> {
         let Value::List(items) = &node.value else {
             return cx.wrong_type(node, "a list", "[ ... ]");
         };
-        let mut read = Vec::with_capacity(items.len());
-        read_items(items, 0, &mut read, cx).then_some(read)
+        let (mut read, mut whole) = (Vec::with_capacity(items.len()), true);
+        for (i, item) in items.iter().enumerate() {
+            if cx.is_full() {
+                break;
+            }
+            match cx.item(i, item) {
+                Some(value) => read.push(value),
+                None => whole = false,
+            }
+        }
+        whole.then_some(read)
     }
     fn schema() -> Json {
         json!({ "type": "array", "items": T::schema() })
     }
 }
 
-/// Reads `items`, the first of which has index `first` in its list. Returns whether all are valid.
-fn read_items<T: Read>(
-    items: &[Node],
-    first: usize,
-    read: &mut Vec<T>,
-    cx: &mut Reader<'_>,
-) -> bool {
-    let mut whole = true;
-    for (i, item) in (first..).zip(items) {
-        if cx.is_full() {
-            break;
-        }
-        match cx.below(&format!("[{i}]"), |cx| T::read(item, cx)) {
-            Some(value) => read.push(value),
-            None => whole = false,
-        }
-    }
-    whole
-}
-
-/// A list that gives back its memory part by part while it is consumed: a profile may have a
-/// million streams, and their tables are several times as large as the streams made of them.
+/// A list whose items the caller reads one by one, because a profile may have a million of them and
+/// their tables are several times as large as the values made of them: see [`Reader::item`].
 #[derive(Debug)]
-pub(super) struct Parts<T>(Vec<Vec<T>>);
+pub(super) struct Later<T>(PhantomData<T>);
 
-/// Number of tables in a part, so that its memory returns to the system: glibc returns at once what
-/// takes more than 32 MiB (DEFAULT_MMAP_THRESHOLD_MAX), and keeps smaller parts.
-const PART: usize = 1 << 15;
-
-impl<T> Default for Parts<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<T> Parts<T> {
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.0.iter().flatten()
-    }
-
-    pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
-        self.0.iter_mut().for_each(|part| part.retain(&keep));
-    }
-
-    pub fn into_items(self) -> impl Iterator<Item = T> {
-        self.0.into_iter().flatten()
-    }
-}
-
-impl<T: Read> Read for Parts<T> {
+impl<T: Read> Read for Later<T> {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        let Value::List(items) = &node.value else {
-            return cx.wrong_type(node, "a list", "[ ... ]");
-        };
-        let (mut parts, mut whole) = (Vec::with_capacity(items.len().div_ceil(PART)), true);
-        for (number, items) in items.chunks(PART).enumerate() {
-            let mut part = Vec::with_capacity(items.len());
-            whole &= read_items(items, number * PART, &mut part, cx);
-            parts.push(part);
+        match &node.value {
+            Value::List(_) => Some(Self(PhantomData)),
+            _ => cx.wrong_type(node, "a list", "[ ... ]"),
         }
-        whole.then_some(Self(parts))
     }
     fn schema() -> Json {
         Vec::<T>::schema()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_right_in_any_order_with_and_without_long_characters() {
+        for word in ["x", "ö"] {
+            let source: String = (0..200).map(|i| format!("{word}{i}\n")).collect();
+            let starts: Vec<usize> = std::iter::once(0)
+                .chain(source.match_indices('\n').map(|(at, _)| at + 1))
+                .collect();
+            let cx = Reader::new("test", &source, &|_| Err(io::ErrorKind::NotFound.into()));
+            for step in [1, 5, 15, 16, 17, 90, 199] {
+                for line in (0..200).map(|i| i * step % 200) {
+                    let at = cx.at(starts[line] + word.len());
+                    assert_eq!((at.line as usize, at.column), (line + 1, 2), "step {step}");
+                }
+            }
+            let end = cx.at(usize::MAX);
+            assert_eq!((end.line, end.column), (201, 1));
+        }
     }
 }

@@ -674,6 +674,7 @@ fn template() -> impl Strategy<Value = Template> {
             client_ca: file("cs.pem"),
             resumption,
             fresh_key_shares: named,
+            early_data: named,
             versions: if named { vec![located("1.2")] } else { vec![] },
             ciphers: if named { vec![located("ECDHE-RSA-AES128-GCM-SHA256")] } else { vec![] },
             groups: if named { vec![located("x25519"), located("P-256")] } else { vec![] },
@@ -730,6 +731,9 @@ fn template() -> impl Strategy<Value = Template> {
                     version: HttpVersion::Three,
                     streams: 1 + (number % 100) as u16,
                     qpack_table: (number % 4_097) as u32,
+                    migrate_after: (number % 7) as u32,
+                    rebind_after: (number % 11) as u32,
+                    forbid_migration: number % 4 == 0,
                     retry: number % 2 == 0,
                     early_data: number % 5 == 0,
                     ..Http::default()

@@ -423,6 +423,9 @@ fn missing_keys_of_a_template_are_reported() {
     assert_contains(&found, "has \"fallback\", but HTTP/3 has no such setting");
     let found = http("{ retry = true }");
     assert_contains(&found, "has \"retry\", but HTTP/2 has none\n  try version = \"3\"");
+    let found = http("{ early_data = true }");
+    let expected = "has \"early_data\", but HTTP/2 has none\n  try tls = { early_data = true }";
+    assert_contains(&found, expected);
     assert_contains(
         &in_template(ends, "client = [\"recv 1\"]\n"),
         "has no \"listen\"\n  try listen = 80",

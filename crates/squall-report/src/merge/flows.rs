@@ -11,7 +11,10 @@ sums! {
     TemplateReport { roles }
     ExhaustedReport { addresses, flows }
     RequestsReport { asked, sent, answered }
-    TlsReport { handshakes, resumed, handshakes_per_second, handshake_ns, failed, truncated, ciphers }
+    TlsReport {
+        handshakes, resumed, handshakes_per_second, handshake_ns, early_offered, early_accepted,
+        early_octets_accepted, early_refused, early_octets_refused, failed, truncated, ciphers
+    }
     Http2Report {
         connections, fallbacks, streams, heads_sent, head_octets_sent, compressed_octets_sent,
         heads_received, head_octets_received, compressed_octets_received, resets_sent,
@@ -24,7 +27,8 @@ sums! {
         connections, streams, heads_sent, head_octets_sent, compressed_octets_sent, heads_received,
         head_octets_received, compressed_octets_received, resets_sent, resets_received, left_out,
         goaways_received, violations, ignored, packets_sent, packets_lost, congestion_events,
-        retries, version_negotiations, early_accepted, early_refused, strays
+        retries, version_negotiations, early_accepted, early_refused, strays, migrations,
+        rebindings, paths_failed, not_moved
     }
 }
 
@@ -43,10 +47,11 @@ impl Merge for FlowsReport {
 /// different times, so the sum is an upper bound.
 impl Merge for RoleReport {
     fn merge(&mut self, other: &Self) {
-        merge!(self, other; asked, attempted, established, completed, failed, protocol_errors, requests,
-            counters, not_begun, active, peak_active, cps, asked_cps, steady, setup_ns, first_byte_ns,
-            transaction_ns, duration_ns, duration_from_due_ns, received_octets, sent_octets,
-            goodput_bps, http, tcp, tls, http2, http3);
+        merge!(self, other; asked, attempted, established, completed, failed, protocol_errors,
+            requests, counters, not_begun, active, peak_active, cps, asked_cps, steady, setup_ns,
+            first_byte_ns, first_byte_from_start_ns, transaction_ns, duration_ns,
+            duration_from_due_ns, received_octets, sent_octets, goodput_bps, http, tcp, tls, http2,
+            http3);
         // Reports do not contain the time of the busiest second, so those of the parts cannot be
         // added.
         self.busiest_second = None;

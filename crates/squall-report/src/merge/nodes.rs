@@ -59,7 +59,7 @@ impl Nodes {
                 let port = std::mem::take(&mut stream.port);
                 senders.insert(stream.name.clone(), port);
             }
-            let received = report.streams.iter_mut().filter_map(|stream| stream.rx.as_mut());
+            let received = report.streams.iter_mut().filter_map(|stream| stream.rx.as_deref_mut());
             received.for_each(alone);
             // The nodes of a part have solved the same attacks, even if several of them send the
             // frames.

@@ -10,7 +10,7 @@ use crate::report::{
 fn routes_of_several_receivers_or_without_the_last_frames_are_left_out() {
     let routes = |sent| Some(Box::new(RoutesReport { routes: 3, sent, ..RoutesReport::default() }));
     let part = |name: &str, tx_packets, routes| {
-        let rx = Some(StreamRx { routes, ..StreamRx::default() });
+        let rx = Some(Box::new(StreamRx { routes, ..StreamRx::default() }));
         let web = StreamReport { name: "web".into(), tx_packets, rx, ..StreamReport::default() };
         (name.to_owned(), Report { streams: vec![web], ..Report::default() })
     };
@@ -84,7 +84,7 @@ fn frames_of_all_senders_at_one_receiver_show_the_loss() {
     };
     let rx =
         StreamRx { ports: vec!["B".into()], packets: 15, duplicates: 2, ..StreamRx::default() };
-    let received = StreamReport { name: "s".into(), rx: Some(rx), ..Default::default() };
+    let received = StreamReport { name: "s".into(), rx: Some(rx.into()), ..Default::default() };
     let of = |stream| Report { streams: vec![stream], ..Report::default() };
     let parts = [sent(8), received, sent(6)].map(of);
     let names = ["a", "b", "c"].map(String::from);
@@ -100,7 +100,7 @@ fn frames_of_all_senders_at_one_receiver_show_the_loss() {
 fn more_duplicates_than_frames_are_no_overflow() {
     // Reports are files, and may have any figures.
     let rx = StreamRx { packets: 2, duplicates: 3, ..StreamRx::default() };
-    let mut stream = StreamReport { rx: Some(rx), ..StreamReport::default() };
+    let mut stream = StreamReport { rx: Some(rx.into()), ..StreamReport::default() };
     stream.merge(&StreamReport { tx_packets: 8, ..StreamReport::default() });
     assert_eq!(stream.rx.unwrap().lost, 8);
 }

@@ -231,7 +231,7 @@ pub fn line(samples: &[TemplateSample]) -> Option<String> {
 }
 
 /// Column names, each with the order in which columns are dropped if space is short (0: never).
-const COLUMNS: [(&str, u8); 12] = [
+const COLUMNS: [(&str, u8); 13] = [
     ("FLOWS", 0),
     ("", 0),
     ("BEGUN", 0),
@@ -243,6 +243,7 @@ const COLUMNS: [(&str, u8); 12] = [
     ("GOODPUT", 1),
     ("SET-UP P50", 3),
     ("FIRST OCTET P50", 5),
+    ("FROM START P50", 6),
     ("ANSWER P50 / P99", 2),
 ];
 
@@ -263,6 +264,7 @@ fn row(name: &str, side: &str, role: &RoleReport) -> Vec<Cell> {
         human::si(role.goodput_bps, "b/s").into(),
         p50(&role.setup_ns).into(),
         p50(&role.first_byte_ns).into(),
+        p50(&role.first_byte_from_start_ns).into(),
         role.transaction_ns.as_ref().map_or_else(String::new, both).into(),
     ]
 }

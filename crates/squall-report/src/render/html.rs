@@ -369,6 +369,7 @@ fn loaded(load: &FlowsReport, page: &mut String) {
         let times = [
             nanos(&role.setup_ns, |d| d.p50),
             nanos(&role.first_byte_ns, |d| d.p50),
+            nanos(&role.first_byte_from_start_ns, |d| d.p50),
             nanos(&role.transaction_ns, |d| d.p50),
             nanos(&role.transaction_ns, |d| d.p99),
             nanos(&role.duration_from_due_ns, |d| d.p50),
@@ -430,6 +431,7 @@ fn loaded(load: &FlowsReport, page: &mut String) {
         "Goodput",
         "Set-up p50",
         "First octet p50",
+        "from start p50",
         "Answer p50",
         "p99",
         "Flow p50",

@@ -274,19 +274,21 @@ fn stream(i: usize, name: &str, pps: f64, chance: &mut Chance) -> StreamReport {
         asked_pps: (i % 10 != 3).then_some(pps),
         not_sent: if i == 0 { BTreeMap::from([("late".into(), 1250)]) } else { BTreeMap::new() },
         departure_error_ns: Some(distribution(samples, 420.0, 0.9, chance)),
-        rx: measured.then(|| StreamRx {
-            ports: vec!["B".into()],
-            packets: sent - lost,
-            octets: (sent - lost) * 374,
-            lost,
-            loss_ratio: lost as f64 / sent.max(1) as f64,
-            duplicates: 0,
-            reordered: u64::from(i == 1) * 17,
-            max_reordering_extent: u64::from(i == 1) * 3,
-            latency_ns: Some(distribution(samples, latency, 0.35, chance)),
-            ipdv_ns: Some(distribution(samples, 310.0, 1.0, chance)),
-            arrival_gap_ns: Some(distribution(samples, 1e9 / pps, 0.12, chance)),
-            ..StreamRx::default()
+        rx: measured.then(|| {
+            Box::new(StreamRx {
+                ports: vec!["B".into()],
+                packets: sent - lost,
+                octets: (sent - lost) * 374,
+                lost,
+                loss_ratio: lost as f64 / sent.max(1) as f64,
+                duplicates: 0,
+                reordered: u64::from(i == 1) * 17,
+                max_reordering_extent: u64::from(i == 1) * 3,
+                latency_ns: Some(distribution(samples, latency, 0.35, chance)),
+                ipdv_ns: Some(distribution(samples, 310.0, 1.0, chance)),
+                arrival_gap_ns: Some(distribution(samples, 1e9 / pps, 0.12, chance)),
+                ..StreamRx::default()
+            })
         }),
     }
 }

@@ -46,7 +46,7 @@ use super::{
 ///
 /// let fail_if = FailIf::parse("loss > 0").unwrap();
 /// let rx = StreamRx { packets: 97, lost: 3, ..StreamRx::default() };
-/// let stream = StreamReport { name: "web".into(), rx: Some(rx), ..StreamReport::default() };
+/// let stream = StreamReport { name: "web".into(), rx: Some(rx.into()), ..StreamReport::default() };
 /// let report = Report { streams: vec![stream], ..Report::default() };
 /// assert_eq!(fail_if.check(&report), ["stream \"web\": loss = 3 (fail if loss > 0)"]);
 /// ```
@@ -461,6 +461,7 @@ const TEMPLATE_TERMS: &[(&str, Kind, &str)] = &[
 const TEMPLATE_SPREADS: &[(&str, &str)] = &[
     ("setup", "from a flow's SYN to the end of its handshake"),
     ("first_byte", "from a request to the first octet of its answer"),
+    ("first_byte_from_start", "from a flow's start to the first octet of its first answer"),
     ("transaction", "from a request to the last octet of its answer"),
     ("duration", "from a flow's start to its end"),
     ("tls_handshake", "from the end of the TCP handshake to the end of the TLS handshake"),
@@ -765,7 +766,7 @@ impl<'a> RunTotals<'a> {
             })
             .chain(flows.map(|s| [s.unique_packets + s.lost, s.lost, s.duplicates, s.reordered]))
             .reduce(|a, b| std::array::from_fn(|i| a[i].saturating_add(b[i])));
-        let signed = |s: &StreamReport| s.rx.as_ref().is_some_and(StreamRx::is_signed);
+        let signed = |s: &StreamReport| s.rx.as_deref().is_some_and(StreamRx::is_signed);
         let flows = report.received_flows.iter().flat_map(|all| &all.flows);
         let numbered =
             report.streams.iter().any(signed) || flows.filter_map(numbered).next().is_some();
@@ -816,8 +817,8 @@ impl<'a> RunTotals<'a> {
 }
 
 fn stream_value(name: &str, stream: &StreamReport) -> Option<f64> {
-    let rx = |f: fn(&StreamRx) -> f64| stream.rx.as_ref().map(f);
-    let signed = |f: fn(&StreamRx) -> f64| stream.rx.as_ref().filter(|rx| rx.is_signed()).map(f);
+    let rx = |f: fn(&StreamRx) -> f64| stream.rx.as_deref().map(f);
+    let signed = |f: fn(&StreamRx) -> f64| stream.rx.as_deref().filter(|rx| rx.is_signed()).map(f);
     match name {
         "tx" => Some(stream.tx_packets as f64),
         "tx_pps" => Some(stream.tx_pps),
@@ -1015,6 +1016,7 @@ fn template_spread<'a>(spread: &str, role: &'a RoleReport) -> Option<&'a Distrib
     match spread {
         "setup" => role.setup_ns.as_ref(),
         "first_byte" => role.first_byte_ns.as_ref(),
+        "first_byte_from_start" => role.first_byte_from_start_ns.as_ref(),
         "transaction" => role.transaction_ns.as_ref(),
         "duration" => role.duration_ns.as_ref(),
         "tls_handshake" => role.tls.as_ref()?.handshake_ns.as_ref(),
@@ -1503,13 +1505,13 @@ mod tests {
             tx_packets: tx,
             tx_pps: 990.0,
             asked_pps: Some(1000.0),
-            rx: Some(StreamRx {
+            rx: Some(Box::new(StreamRx {
                 packets: tx - lost,
                 lost,
                 loss_ratio: lost as f64 / tx as f64,
                 latency_ns: (tx > lost).then_some(latency),
                 ..StreamRx::default()
-            }),
+            })),
             ..StreamReport::default()
         }
     }

@@ -156,6 +156,9 @@ pub struct RoleReport {
     /// Time from a request to the first octet of its answer, and to the last one.
     pub first_byte_ns: Option<Distribution>,
     pub transaction_ns: Option<Distribution>,
+    /// Time from the start of a flow to the first octet of its first answer: with all handshakes.
+    #[serde(default)]
+    pub first_byte_from_start_ns: Option<Distribution>,
     /// Time from the start to the end of a flow, for completed flows.
     pub duration_ns: Option<Distribution>,
     /// The same, but from the time at which the flow was due, which includes the time it waited to
@@ -202,6 +205,20 @@ pub struct TlsReport {
     pub handshakes_per_second: f64,
     /// Time from the end of the TCP handshake to the end of the TLS handshake.
     pub handshake_ns: Option<Distribution>,
+    /// Sessions whose client sent requests before the end of the handshake (early data, 0-RTT); only
+    /// for clients.
+    #[serde(default)]
+    pub early_offered: u64,
+    /// Those whose server accepted that, and the octets of early data.
+    #[serde(default)]
+    pub early_accepted: u64,
+    #[serde(default)]
+    pub early_octets_accepted: u64,
+    /// Those whose server refused it, and the octets, which were sent again; only for clients.
+    #[serde(default)]
+    pub early_refused: u64,
+    #[serde(default)]
+    pub early_octets_refused: u64,
     /// Sessions that failed, in the handshake or later, by reason.
     pub failed: BTreeMap<String, u64>,
     /// Sessions whose peer closed the flow without closing the session.
@@ -286,8 +303,24 @@ pub struct Http3Report {
     /// server accepted, or refused, so that they were sent again.
     pub early_accepted: u64,
     pub early_refused: u64,
-    /// Datagrams that belong to no connection of their flow.
+    /// Datagrams that belong to no connection of their flow, or come from another address where the
+    /// server forbids that.
     pub strays: u64,
+    /// Moves to another address or port. A client counts those with another connection ID, a server
+    /// all.
+    #[serde(default)]
+    pub migrations: u64,
+    /// Changes of a client's port with the same connection ID, as by a NAT.
+    #[serde(default)]
+    pub rebindings: u64,
+    /// Addresses of clients that were not validated in time, so that servers went back to the former
+    /// ones.
+    #[serde(default)]
+    pub paths_failed: u64,
+    /// Moves of clients that were not possible: `forbidden` by the server, `no_port` of the pool is
+    /// free, or `no_connection_id` of the server, so that the move was one with the same ID.
+    #[serde(default)]
+    pub not_moved: BTreeMap<String, u64>,
 }
 
 /// The part of a run at full load: after the ramp up, and before the ramp down, the drain and the
@@ -339,13 +372,21 @@ impl FlowsReport {
             let RoleReport {
                 setup_ns,
                 first_byte_ns,
+                first_byte_from_start_ns,
                 transaction_ns,
                 duration_ns,
                 duration_from_due_ns,
                 tls,
                 ..
             } = role;
-            let flow = [setup_ns, first_byte_ns, transaction_ns, duration_ns, duration_from_due_ns];
+            let flow = [
+                setup_ns,
+                first_byte_ns,
+                first_byte_from_start_ns,
+                transaction_ns,
+                duration_ns,
+                duration_from_due_ns,
+            ];
             flow.into_iter().chain(tls.as_mut().map(|tls| &mut tls.handshake_ns))
         })
     }
@@ -399,6 +440,12 @@ impl FlowsReport {
     }
 }
 
+/// Such as `compressed (31 %)`.
+fn compressed(octets: u64, of: u64) -> String {
+    let share = octets.saturating_mul(100).checked_div(of);
+    share.map_or("compressed".to_owned(), |share| format!("compressed ({share} %)"))
+}
+
 impl RoleReport {
     /// Groups of counts by reason, each with the group's name.
     pub fn reasons(&self) -> [(&'static str, &BTreeMap<String, u64>); 5] {
@@ -421,7 +468,15 @@ impl RoleReport {
         let Some(tls) = &self.tls else { return Vec::new() };
         let ciphers = tls.ciphers.iter().map(|(cipher, n)| (format!("handshakes by {cipher}"), *n));
         let failed = tls.failed.iter().map(|(why, n)| (format!("failed: {why}"), *n));
-        let others = [("resumed", tls.resumed), ("closed without close_notify", tls.truncated)];
+        let others = [
+            ("resumed", tls.resumed),
+            ("with early data", tls.early_offered),
+            ("with early data accepted", tls.early_accepted),
+            ("octets of early data accepted", tls.early_octets_accepted),
+            ("with early data refused", tls.early_refused),
+            ("octets of early data refused", tls.early_octets_refused),
+            ("closed without close_notify", tls.truncated),
+        ];
         let others =
             others.into_iter().filter(|(_, n)| *n > 0).map(|(what, n)| (what.to_owned(), n));
         ciphers.chain(others).chain(failed).collect()
@@ -430,13 +485,15 @@ impl RoleReport {
     /// Figures of HTTP/2, each with a count.
     pub fn http2(&self) -> Vec<(String, u64)> {
         let Some(http2) = &self.http2 else { return Vec::new() };
+        let sent = compressed(http2.compressed_octets_sent, http2.head_octets_sent);
+        let received = compressed(http2.compressed_octets_received, http2.head_octets_received);
         let always = [
             ("connections", http2.connections),
             ("streams", http2.streams),
             ("octets of fields sent", http2.head_octets_sent),
-            ("compressed", http2.compressed_octets_sent),
+            (sent.as_str(), http2.compressed_octets_sent),
             ("octets of fields received", http2.head_octets_received),
-            ("compressed", http2.compressed_octets_received),
+            (received.as_str(), http2.compressed_octets_received),
         ];
         let always = always.into_iter().map(|(what, n)| (what.to_owned(), n));
         let named = [
@@ -461,13 +518,15 @@ impl RoleReport {
     /// Figures of HTTP/3, each with a count.
     pub fn http3(&self) -> Vec<(String, u64)> {
         let Some(http3) = &self.http3 else { return Vec::new() };
+        let sent = compressed(http3.compressed_octets_sent, http3.head_octets_sent);
+        let received = compressed(http3.compressed_octets_received, http3.head_octets_received);
         let always = [
             ("connections", http3.connections),
             ("streams", http3.streams),
             ("octets of fields sent", http3.head_octets_sent),
-            ("compressed", http3.compressed_octets_sent),
+            (sent.as_str(), http3.compressed_octets_sent),
             ("octets of fields received", http3.head_octets_received),
-            ("compressed", http3.compressed_octets_received),
+            (received.as_str(), http3.compressed_octets_received),
             ("packets sent", http3.packets_sent),
             ("lost", http3.packets_lost),
         ];
@@ -476,6 +535,7 @@ impl RoleReport {
             ("resets sent", &http3.resets_sent),
             ("resets received", &http3.resets_received),
             ("violations", &http3.violations),
+            ("not moved", &http3.not_moved),
         ];
         let named = named.into_iter().flat_map(|(what, counts)| {
             counts.iter().map(move |(why, n)| (format!("{what}: {why}"), *n))
@@ -490,6 +550,9 @@ impl RoleReport {
             ("connections with early data", http3.early_accepted),
             ("connections whose early data was refused", http3.early_refused),
             ("stray datagrams", http3.strays),
+            ("migrations", http3.migrations),
+            ("rebindings by a NAT", http3.rebindings),
+            ("failed path validations", http3.paths_failed),
         ];
         let rest = rest.into_iter().filter(|(_, n)| *n > 0);
         always.chain(named).chain(rest.map(|(what, n)| (what.to_owned(), n))).collect()
@@ -513,5 +576,28 @@ impl RoleReport {
     /// Number of flows that were due and not started.
     pub fn missed(&self) -> u64 {
         self.not_begun.values().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_show_how_far_fields_were_compressed_and_what_became_of_early_data() {
+        let role = RoleReport {
+            tls: Some(TlsReport { early_offered: 3, early_refused: 1, ..TlsReport::default() }),
+            http2: Some(Http2Report {
+                head_octets_sent: 300,
+                compressed_octets_sent: 100,
+                ..Http2Report::default()
+            }),
+            ..RoleReport::default()
+        };
+        let has = |all: Vec<(String, u64)>, what: &str, n| all.contains(&(what.to_owned(), n));
+        assert!(has(role.http2(), "compressed (33 %)", 100), "{:?}", role.http2());
+        assert!(has(role.http2(), "compressed", 0), "nothing was received");
+        assert!(has(role.tls(), "with early data", 3), "{:?}", role.tls());
+        assert!(has(role.tls(), "with early data refused", 1), "{:?}", role.tls());
     }
 }

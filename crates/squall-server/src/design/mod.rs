@@ -199,6 +199,17 @@ mod tests {
                 assert!(!problems.contains("is none of"), "{app}: {problems}");
             }
         }
+        let layers = reply["layers"].as_array().expect("a list");
+        let early = json!({
+            "name": "early_data", "kind": "boolean", "default": "false",
+            "about": "true: sessions are resumed, clients with a ticket send their first requests \
+                      before the handshake is complete (0-RTT), and servers accept and answer them",
+        });
+        let of = |key: &str| layers.iter().find(|layer| layer["key"] == key).expect("a layer");
+        let options = |key: &str| of(key)["options"].as_array().expect("a list").clone();
+        assert!(options("tls").contains(&early), "{:?}", options("tls"));
+        assert!(options("http").iter().any(|option| option["name"] == "retry"));
+        assert!(options("proxy_protocol").iter().any(|option| option["name"] == "sources"));
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall::{Format, Profile};
 use squall_editor::{self as design, Checked, FileAccess, Problem, To, Written};
-use squall_plan::flows::AppOption;
+use squall_plan::flows::{self, AppOption, LayerOptionKind};
 
 use super::{one_of, refused};
 use crate::{
@@ -73,6 +73,31 @@ async fn in_turn<T: Send + 'static>(
 #[derive(Serialize, JsonSchema)]
 struct Applications {
     applications: Vec<ApplicationInfo>,
+    /// Settings of a template around its application.
+    layers: Vec<LayerInfo>,
+}
+
+/// A key of a template with settings around its application.
+#[derive(Serialize, JsonSchema)]
+struct LayerInfo {
+    /// `tls`, `http` or `proxy_protocol`.
+    key: &'static str,
+    /// Description in one line.
+    about: String,
+    /// Keys of its table.
+    options: Vec<LayerOption>,
+}
+
+/// An option of such settings.
+#[derive(Serialize, JsonSchema)]
+struct LayerOption {
+    name: String,
+    /// The value that applies if the option is absent, or what happens then; `null`: not known.
+    default: Option<String>,
+    /// Description in one line.
+    about: String,
+    /// The form of its value: `text` (or a number), `boolean`, or `list` (or a text).
+    kind: &'static str,
 }
 
 /// A built-in application.
@@ -108,7 +133,22 @@ async fn applications() -> Json<Applications> {
                 .collect(),
         })
         .collect();
-    Json(Applications { applications })
+    let option = |option: flows::LayerOption| LayerOption {
+        name: option.name,
+        default: option.default,
+        about: option.about,
+        kind: match option.kind {
+            LayerOptionKind::Text => "text",
+            LayerOptionKind::Boolean => "boolean",
+            LayerOptionKind::List => "list",
+        },
+    };
+    let layers = flows::layers().into_iter().map(|layer| LayerInfo {
+        key: layer.key,
+        about: layer.about,
+        options: layer.options.into_iter().map(option).collect(),
+    });
+    Json(Applications { applications, layers: layers.collect() })
 }
 
 /// A profile, as text or as an object.

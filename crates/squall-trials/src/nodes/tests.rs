@@ -140,7 +140,7 @@ fn reports() -> BTreeMap<&'static str, Report> {
         arrival_gap_ns: Some(gap),
         ..StreamRx::default()
     };
-    let received = StreamReport { tx_packets: 0, rx: Some(rx), ..sent() };
+    let received = StreamReport { tx_packets: 0, rx: Some(rx.into()), ..sent() };
     let (here, elsewhere) = ("af_packet:eth1", "elsewhere:x");
     let sender =
         |part| report(Some(part), [(here, 1000, 0), (elsewhere, 0, 0)], sent(), [500.0, 0.0]);

@@ -40,6 +40,23 @@ fn a_sample_has_the_counters_of_all_streams() {
     assert_eq!(sent(&run.finish().unwrap()), [2; MANY]);
 }
 
+#[test]
+fn a_tick_is_a_point_of_the_series_with_the_rates_of_ports_only() {
+    const MANY: usize = 100;
+    let mut run = session(MANY, false, "null:").open().unwrap().start().unwrap();
+    while !run.wait(Duration::from_millis(20)) {}
+    run.tick();
+    let [point] = run.series() else { panic!("{:?}", run.series()) };
+    // The first point counts from the start on.
+    let sent = point.ports[0].tx_pps * point.t_s;
+    assert!((sent - 2.0 * MANY as f64).abs() < 1e-6, "{sent}");
+    assert!(point.streams.is_empty());
+    // Nothing has been sent since then.
+    run.tick();
+    assert_eq!(run.series()[1].ports[0].tx_pps, 0.0);
+    assert_eq!(run.finish().unwrap().series.len(), 2);
+}
+
 /// In quadratic time, the search for endless cycles takes several times as long as reading the
 /// profile.
 #[test]

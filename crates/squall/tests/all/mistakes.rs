@@ -252,6 +252,14 @@ fn keys_without_effect_on_flows_are_refused() {
         ),
         ("app = \"http\"\nhttp = \"2,1.1\"", &["no end can choose HTTP/1.1", "try tls = true"]),
         (
+            "app = \"http\"\nhttp = \"2,1.1\"\ntls = { early_data = true }",
+            &["load.toml:8:1", "tls.early_data needs one protocol", "try http = \"2\""],
+        ),
+        (
+            "app = \"http\"\ntls = { early_data = true, versions = \"1.2\" }",
+            &["load.toml:8:1", "early data need TLS 1.3", "try leaving out tls.versions"],
+        ),
+        (
             "app = \"websocket\"\ntls = true\nhttp = { streams = 2, fallback = true }",
             &["cannot carry WebSocket for 2 streams", "try streams = 1"],
         ),

@@ -113,7 +113,7 @@ fn between(link: &str, clocks: [NodeClock; 2]) -> (StreamRx, Report) {
         squall_report::merge::whole(vec![("a".into(), sender), ("b".into(), receiver)]).unwrap();
     let rx = whole.streams[0].rx.clone().unwrap();
     assert_eq!(rx.ports, ["B"]);
-    (rx, whole)
+    (*rx, whole)
 }
 
 /// The frames that left. The rest are late if the machine had no CPU at the end of the run.

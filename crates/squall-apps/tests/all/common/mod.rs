@@ -2,16 +2,17 @@
 //! each side.
 
 pub mod capture;
+pub mod streams;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr},
 };
 
 use squall_apps::{Apps, Counts, Listener, Program, State};
 use squall_tcp::{
-    Application, ClassId, Event, FlowId, FlowKind, Output, Piece, Reason, Settings, Socket, Stack,
-    Tunables, Tuple,
+    Application, ClassId, Deed, Event, Events, FlowId, FlowKind, Output, Piece, Reason, Settings,
+    Socket, Stack, Tunables, Tuple,
 };
 use squall_units::{Cut, Nanos, mix};
 
@@ -22,6 +23,12 @@ pub struct Recorder {
     pub ended: Vec<(u16, Reason)>,
     /// Whether flows are recorded, or only counted.
     pub record: bool,
+    /// Whether the events of a segment may be handled at once, if flows are not recorded; and how
+    /// often they were.
+    pub at_once: bool,
+    pub handled: u64,
+    /// Ports that flows have left.
+    left: BTreeSet<u16>,
 }
 
 impl Application for Recorder {
@@ -40,6 +47,26 @@ impl Application for Recorder {
         self.apps.event(socket, event);
     }
 
+    fn at_once(
+        &mut self,
+        state: &mut State,
+        flow: FlowId,
+        now: Nanos,
+        events: Events<'_>,
+    ) -> Option<Deed> {
+        if self.record || !self.at_once {
+            return None;
+        }
+        let deed = self.apps.at_once(state, flow, now, events)?;
+        self.handled += 1;
+        Some(deed)
+    }
+
+    fn fixed(&self, piece: Piece) -> Option<(&[u8], u64)> {
+        // One way writes all octets by themselves.
+        if self.at_once { self.apps.fixed(piece) } else { None }
+    }
+
     fn copy(&self, state: &State, flow: &Tuple, piece: Piece, offset: u32, out: &mut [u8]) {
         self.apps.copy(state, flow, piece, offset, out);
     }
@@ -50,6 +77,14 @@ impl Application for Recorder {
 
     fn begins(&self, flow: &Tuple, datagram: &[u8]) -> bool {
         self.apps.begins(flow, datagram)
+    }
+
+    fn moved(&self, flow: &Tuple, datagram: &[u8]) -> Option<FlowId> {
+        self.apps.moved(flow, datagram)
+    }
+
+    fn ended(&self, flow: &Tuple) -> bool {
+        self.left.contains(&flow.local_port)
     }
 }
 
@@ -72,6 +107,11 @@ pub struct Pair {
     pub loss: u64,
     pub reordered: u64,
     pub duplicated: u64,
+    /// Whether clients that move get another port, and the first port to which nothing is carried.
+    pub moves: bool,
+    pub unreachable: Option<u16>,
+    /// All packets sent, if they are wanted: when, and by which side.
+    pub trace: Option<Vec<(Nanos, usize, Vec<u8>)>>,
     seed: u64,
     sent: u64,
     way: BTreeMap<(Nanos, u64), (usize, Vec<u8>)>,
@@ -99,7 +139,9 @@ impl Pair {
                     peers: None,
                 });
             }
-            let app = Recorder { apps, received: BTreeMap::new(), ended: vec![], record: true };
+            let (received, left) = (BTreeMap::new(), BTreeSet::new());
+            let (ended, at_once, handled) = (vec![], true, 0);
+            let app = Recorder { apps, received, ended, record: true, at_once, handled, left };
             let mut stack = Stack::new(Settings::default(), app);
             stack.add_class(Tunables::default()).expect("right tunables");
             stack
@@ -111,6 +153,9 @@ impl Pair {
             loss: 0,
             reordered: 0,
             duplicated: 0,
+            moves: true,
+            unreachable: None,
+            trace: None,
             seed,
             sent: 0,
             way: BTreeMap::new(),
@@ -167,6 +212,17 @@ impl Pair {
                 while let Some(flow) = stack.app_mut().apps.calls_mut().take_answered() {
                     stack.with(self.now, flow, |_, socket| socket.wake_at(self.now));
                 }
+                while let Some(flow) = stack.app_mut().apps.take_move() {
+                    if self.moves {
+                        let tuple = stack.with(self.now, flow, |_, socket| socket.tuple());
+                        let tuple = tuple.expect("an open flow");
+                        stack.app_mut().left.insert(tuple.local_port);
+                        let to = Tuple { local_port: self.port, ..tuple };
+                        self.port += 1;
+                        stack.rebind(flow, &to).expect("a free port");
+                    }
+                    stack.with(self.now, flow, |app, socket| app.apps.rebound(socket, self.moves));
+                }
             }
         }
     }
@@ -179,8 +235,14 @@ impl Pair {
             }
             for packet in wire.0 {
                 self.sent += 1;
+                if let Some(trace) = &mut self.trace {
+                    trace.push((self.now, from, packet.clone()));
+                }
                 let happens = |which, share| mix(self.seed ^ which, self.sent) % 1000 < share;
-                if happens(0, self.loss) {
+                // The ports are after the header of IPv4.
+                let port = squall_units::be16(&packet, 22);
+                let lost = from == 1 && self.unreachable.is_some_and(|first| port >= first);
+                if lost || happens(0, self.loss) {
                     continue;
                 }
                 let late = if happens(1 << 32, self.reordered) { 3 } else { 1 };

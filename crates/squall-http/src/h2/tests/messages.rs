@@ -38,6 +38,37 @@ fn both_ends_begin_with_settings() {
     }
 }
 
+/// Connections share the fields of the last block, if these do not depend on their tables.
+#[test]
+fn equal_blocks_have_the_fields_of_their_connection() {
+    let mut ends = [End::server().ready(), End::server().ready()];
+    let mut scratch = Scratch::default();
+    let mut path_of = |end: &mut End, id, block: &[u8]| {
+        std::mem::swap(&mut end.scratch, &mut scratch);
+        end.receive(&request(id, block)).unwrap();
+        std::mem::swap(&mut end.scratch, &mut scratch);
+        String::from_utf8(end.seen.path.clone()).unwrap()
+    };
+    // GET, http, and a path that is entered into the table.
+    assert_eq!(path_of(&mut ends[0], 1, b"\x82\x86\x44\x02/x"), "/x");
+    assert_eq!(path_of(&mut ends[1], 1, b"\x82\x86\x44\x02/y"), "/y");
+    for id in [3, 5] {
+        assert_eq!(path_of(&mut ends[0], id, b"\x82\x86\xbe"), "/x");
+        assert_eq!(path_of(&mut ends[1], id, b"\x82\x86\xbe"), "/y");
+    }
+    // A path that is not.
+    for id in [7, 9] {
+        for end in &mut ends {
+            assert_eq!(path_of(end, id, b"\x82\x86\x04\x02/z"), "/z");
+        }
+    }
+    for end in &ends {
+        let counters = end.seen.counters;
+        assert_eq!((counters.heads, counters.head_octets), (5, 6 + 3 + 3 + 6 + 6));
+        assert_eq!(counters.head_octets_plain, 5 * (7 + 3 + 7 + 4 + 5 + 2));
+    }
+}
+
 #[test]
 fn responses_come_after_interim_ones_and_before_trailers() {
     let mut client = End::client().ready();

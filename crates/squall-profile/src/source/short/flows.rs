@@ -111,7 +111,7 @@ impl<'a> Parts<'a> {
                 "hello" => tls.set(key, one.value()),
                 "http2" => parts.template.set("http", one.node("2".into())),
                 "http3" => http.set("version", one.node("3".into())),
-                "streams" => http.set(key, one.value()),
+                "streams" | "migrate_after" | "rebind_after" => http.set(key, one.value()),
                 "http2_fallback" => http.set("fallback", one.value()),
                 "proxy_protocol" => proxy.set("version", one.value()),
                 "proxy_option" => {
@@ -199,6 +199,8 @@ fn tls_option(name: &str, value: &str) -> Value {
         ("resumption", "false") => false.into(),
         ("fresh_key_shares", "true") => true.into(),
         ("fresh_key_shares", "false") => false.into(),
+        ("early_data", "true") => true.into(),
+        ("early_data", "false") => false.into(),
         ("certificate_per_name", "true") => true.into(),
         ("certificate_per_name", "false") => false.into(),
         ("alpn" | "versions" | "ciphers" | "groups", _) => value.split(',').collect(),
