@@ -449,34 +449,22 @@ fn flows(all: &mut Families, role: &RoleReport, of: impl Fn(&[Label<'_>]) -> Lab
             all.count("squall_flow_tls_early_data", help, &of(&[("outcome", outcome)]), n);
         }
     }
-    let http2 = role.http2.as_ref().map(|of| {
-        let heads = [
-            ("sent", of.head_octets_sent, of.compressed_octets_sent, &of.resets_sent),
-            (
-                "received",
-                of.head_octets_received,
-                of.compressed_octets_received,
-                &of.resets_received,
-            ),
-        ];
-        ("2", of.streams, heads)
-    });
-    let http3 = role.http3.as_ref().map(|of| {
-        let heads = [
-            ("sent", of.head_octets_sent, of.compressed_octets_sent, &of.resets_sent),
-            (
-                "received",
-                of.head_octets_received,
-                of.compressed_octets_received,
-                &of.resets_received,
-            ),
-        ];
-        ("3", of.streams, heads)
-    });
-    for (version, streams, directions) in http2.into_iter().chain(http3) {
+    // Two types with the same fields.
+    macro_rules! heads {
+        ($of:expr) => {{
+            let of = $of;
+            let sent = (of.head_octets_sent, of.compressed_octets_sent, &of.resets_sent);
+            let received =
+                (of.head_octets_received, of.compressed_octets_received, &of.resets_received);
+            (of.streams, [("sent", sent), ("received", received)])
+        }};
+    }
+    let http2 = role.http2.as_ref().map(|of| ("2", heads!(of)));
+    let http3 = role.http3.as_ref().map(|of| ("3", heads!(of)));
+    for (version, (streams, directions)) in http2.into_iter().chain(http3) {
         let help = "Streams of HTTP/2 and HTTP/3";
         all.count("squall_flow_http_streams", help, &of(&[("version", version)]), streams);
-        for (direction, octets, compressed, resets) in directions {
+        for (direction, (octets, compressed, resets)) in directions {
             let here = [("version", version), ("direction", direction)];
             let help = "Octets of header fields before compression (HPACK, QPACK)";
             all.count("squall_flow_http_field_bytes", help, &of(&here), octets);

@@ -407,13 +407,11 @@ impl<A: Application> Stack<A> {
         if acked > 0 {
             f.snd_una = segment.ack;
             fin_acked = !talks && state != State::FinWait2 && acked == flight;
-            if stamps && let Some((_, echo)) = segment.timestamps {
-                let ms = stamp(now + lag).wrapping_sub(echo);
-                // An echo of 0 is not an echo (RFC 7323 §3.2). A step is 2^20 ns = 1048.6 us. A
-                // sample is at least half a step, because 0 means "no sample".
-                if echo != 0 && ms < 1 << 20 {
-                    Class::sample(&mut class.samples, f, (ms * 1049).max(524));
-                }
+            if stamps
+                && let Some((_, echo)) = segment.timestamps
+                && let Some(us) = echoed(now + lag, echo)
+            {
+                Class::sample(&mut class.samples, f, us);
             }
             let limit = class.tunables.abc_limit;
             if congestion::grows(f.cwnd, flight, f.snd_wnd, limit) {
@@ -506,12 +504,9 @@ impl<A: Application> Stack<A> {
             if acked > 0 {
                 if let Some((_, echo)) = segment.timestamps
                     && bits.has(Bits::TIMESTAMPS)
+                    && let Some(us) = echoed(real, echo)
                 {
-                    let ms = stamp(real).wrapping_sub(echo);
-                    // As in the slower path below.
-                    if echo != 0 && ms < 1 << 20 {
-                        Class::sample(&mut class.samples, f, (ms * 1049).max(524));
-                    }
+                    Class::sample(&mut class.samples, f, us);
                 }
                 let limit = class.tunables.abc_limit;
                 if congestion::grows(f.cwnd, acked, f.snd_wnd, limit) {
@@ -673,9 +668,9 @@ impl<A: Application> Stack<A> {
         let f = &mut self.core.flows[flow];
         if acked && f.bits.has(Bits::TIMING) && f.bits.retries() == 0 {
             let ms = stamp(now + self.core.lag) as u16;
-            let us = u32::from(ms.wrapping_sub(f.rtt_sent)) * 1049;
+            let us = micros(ms.wrapping_sub(f.rtt_sent).into());
             let (f, class) = self.core.parts(flow);
-            Class::sample(&mut class.samples, f, us.max(524));
+            Class::sample(&mut class.samples, f, us);
         }
         self.core.flows[flow].bits.clear(Bits::TIMING);
     }
@@ -998,7 +993,7 @@ impl<A: Application> Stack<A> {
         // More than 18 min means that the echo is not from this clock. Without a sample the backoff
         // stays (RFC 6298 §5, Karn's algorithm).
         match ms.filter(|ms| *ms < 1 << 20) {
-            Some(ms) => Class::sample(&mut class.samples, f, (ms * 1049).max(524)),
+            Some(ms) => Class::sample(&mut class.samples, f, micros(ms)),
             None => f.keep_backoff(f.kept_backoff() + f.bits.retries()),
         }
         f.bits.set_retries(0);
@@ -1307,6 +1302,21 @@ fn is_new((stamps, ts_recent, rcv_nxt): (bool, u32, u32), segment: &Segment<'_>)
 fn count_in(counters: &mut Counters, octets: usize) {
     counters.segments_in += 1;
     counters.octets_in += octets as u64;
+}
+
+/// The round-trip time that the echo of a timestamp gives, microseconds. `None`: 0 is not an echo
+/// (RFC 7323 §3.2), and more than 18 min means that it is not from this clock.
+#[inline(always)]
+fn echoed(real: Nanos, echo: u32) -> Option<u32> {
+    let steps = stamp(real).wrapping_sub(echo);
+    (echo != 0 && steps < 1 << 20).then_some(steps).map(micros)
+}
+
+/// The sample of a round-trip time from steps of [`stamp`], 1048.6 us each: at least half a step,
+/// because 0 means "no sample".
+#[inline(always)]
+fn micros(steps: u32) -> u32 {
+    (steps * 1049).max(524)
 }
 
 /// The timestamp clock, in steps of 2^20 ns (1.05 ms), within the 1 ms to 1 s of RFC 7323 §5.4.
