@@ -134,25 +134,31 @@ impl Link {
 
     /// Records that the link was seen up or down at `at`; ignored if that is its state already.
     pub fn set(&self, up: bool, at: Nanos) {
-        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-        if history.gone || history.up == up {
-            return;
-        }
-        history.note(up, at);
-        // With `Stop` a link stays lost when it comes up again: the run is ending.
-        let state = match (up, self.on_down, self.state()) {
-            (_, OnLinkDown::Stop, _) | (_, _, LinkState::Lost) => LinkState::Lost,
-            (true, ..) => LinkState::Up,
-            (false, ..) => LinkState::Down,
-        };
-        self.state.store(state as u8, Ordering::Release);
+        self.set_after(up, 0, at);
     }
 
-    /// Records that the link went down and up between two polls, the second at `at`.
-    pub fn record_flap(&self, at: Nanos) {
-        // Records both events, because with `Stop` the port is lost even if the link is up again.
-        self.set(false, at);
-        self.set(true, at);
+    /// The same after `changes` of the carrier since the last event: with two or more, the link
+    /// also changed between two polls, and these events are recorded with the time `at`. Returns
+    /// how many changes are left: 1 if the carrier changed, but not yet the state.
+    pub fn set_after(&self, up: bool, changes: u32, at: Nanos) -> u32 {
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        if history.gone {
+            return 0;
+        }
+        let last = u32::from(history.up != up);
+        let unseen = changes.saturating_sub(last);
+        for _ in 0..(unseen / 2).min(MAX_EVENTS as u32) * 2 + last {
+            let up = !history.up;
+            history.note(up, at);
+            // With `Stop` a link stays lost when it comes up again: the run is ending.
+            let state = match (up, self.on_down, self.state()) {
+                (_, OnLinkDown::Stop, _) | (_, _, LinkState::Lost) => LinkState::Lost,
+                (true, ..) => LinkState::Up,
+                (false, ..) => LinkState::Down,
+            };
+            self.state.store(state as u8, Ordering::Release);
+        }
+        unseen % 2
     }
 
     /// Records that the interface disappeared permanently at `at`.
@@ -231,7 +237,7 @@ mod tests {
         link.set(false, Nanos(3));
         assert_eq!(link.state(), LinkState::Down);
         link.set(true, Nanos(4));
-        link.record_flap(Nanos(5));
+        assert_eq!(link.set_after(true, 2, Nanos(5)), 0);
         assert_eq!(link.state(), LinkState::Up);
         let event = |at, up| LinkEvent { at: Nanos(at), up };
         assert_eq!(
@@ -244,6 +250,18 @@ mod tests {
         assert_eq!(link.error().to_string(), "eth1: the interface is gone");
 
         let link = Link::new("eth1", OnLinkDown::Wait);
+        // Down, up, and down again between two polls; then the carrier returns twice before the
+        // state follows.
+        assert_eq!(link.set_after(false, 3, Nanos(1)), 0);
+        assert_eq!(link.set_after(false, 1, Nanos(2)), 1);
+        assert_eq!(link.changes(), 3);
+        assert_eq!(link.set_after(true, 3, Nanos(3)), 0);
+        assert_eq!(link.set_after(true, u32::MAX, Nanos(4)), 1);
+        let states: Vec<_> = link.events().iter().take(6).map(|event| event.up).collect();
+        assert_eq!(states, [false, true, false, true, false, true]);
+        assert_eq!((link.is_up(), link.changes()), (true, MAX_EVENTS));
+
+        let link = Link::new("eth1", OnLinkDown::Wait);
         for (mtu, at) in [(1500, 1), (1500, 2), (500, 3), (1500, 4)] {
             link.set_mtu(mtu, Nanos(at));
         }
@@ -251,7 +269,7 @@ mod tests {
         assert_eq!(link.mtu_changes(), [change(3, 1500, 500), change(4, 500, 1500)]);
 
         let link = Link::new("eth1", OnLinkDown::Stop);
-        link.record_flap(Nanos(1));
+        assert_eq!(link.set_after(true, 2, Nanos(1)), 0);
         assert_eq!(link.state(), LinkState::Lost);
         assert_eq!(link.error().to_string(), "eth1: the link went down, and on_link_down=stop");
     }

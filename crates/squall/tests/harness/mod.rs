@@ -83,7 +83,7 @@ fn run_here(tests: &[(&str, Test)], name: &str) -> ExitCode {
             ExitCode::from(77)
         }
         Err(error) => {
-            println!("{name}: {error}");
+            println!("FAILED: {name}: {error}");
             ExitCode::FAILURE
         }
     }
