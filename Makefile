@@ -16,10 +16,10 @@ demo: ## a private lab, traffic both ways for ten seconds, a live table and squa
 test: ## every check and test (what the CI runs)
 	@scripts/test --setup
 
-release: ## the daemon's page and the binary that is installed: target/dist/squall, and its symbols
+release: ## the daemon's page and the binary that is installed: target/dist/squall, and its symbols; PGO=1 by profile
 	@scripts/setup rust node
 	@scripts/ui
-	@scripts/release
+	@scripts/release $(if $(PGO),--pgo)
 
 install: release ## the binary, its manual pages, completions and systemd unit: PREFIX (/usr/local), DESTDIR
 	@scripts/install "$(PREFIX)" "$(DESTDIR)"

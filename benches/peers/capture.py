@@ -17,8 +17,8 @@ import subprocess
 import time
 
 from lab import MAC_SINK, PORT_A, PORT_B, Lab
+from tools import add_binaries, binaries
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 # tcpdump gets a partly filled block after a second.
 SETTLE_S = 1.3
 
@@ -71,8 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--squall", type=pathlib.Path, default=ROOT / "target/release/squall")
-    parser.add_argument("--old", type=pathlib.Path)
+    add_binaries(parser)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pps", type=int, default=300_000)
     parser.add_argument("--seconds", type=float, default=3.0)
@@ -80,10 +79,9 @@ def main() -> None:
     o = parser.parse_args()
     own = ["capture", "-q", "--allow-invalid", "--force", "--port", f"af_packet:{PORT_B}"]
     tools = {"tcpdump": ["tcpdump", "-i", PORT_B, "-n", "-Z", "root", "-B", "65536"]}
-    for name, squall in [("squall", o.squall), ("old", o.old)]:
-        if squall:
-            tools[name] = [str(squall), *own]
-            tools[f"{name}, pcap"] = [str(squall), *own, "-F", "pcap"]
+    for name, squall in binaries(o).items():
+        tools[name] = [str(squall), *own]
+        tools[f"{name}, pcap"] = [str(squall), *own, "-F", "pcap"]
     with Lab() as lab:
         rounds = [
             {name: measure(lab, command, o) for name, command in tools.items()}

@@ -22,7 +22,9 @@ all` is the time of both ends and of everything else on the machine.
     clients,servers,http2,http3] [--page 100] [--softirq]
              [--realtime] [--out FILE]
 
-Options of a port follow its kind: --ports af_xdp+mode=native,af_packet
+Options of a port follow its kind: --ports af_xdp+mode=native,af_packet. With moderation=200 as
+another option, frames of the veth gather in the driver, like those of a NIC; the kernel's stack
+has no such wait.
 
 On a busy machine, --realtime runs both ends with real-time priority (chrt -f).
 

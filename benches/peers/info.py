@@ -21,7 +21,8 @@ import subprocess
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from tools import add_binaries, binaries
+
 # Octets of a record in the file: a header of 16, and the frame without FCS.
 RECORD = {"64": 76, "imix": 373, "1518": 1530}
 # With TRex's weights 7:4:1 of 64, 594 and 1518 octets, the mean frame has 357 octets without FCS.
@@ -76,8 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--squall", type=pathlib.Path, default=ROOT / "target/release/squall")
-    parser.add_argument("--old", type=pathlib.Path)
+    add_binaries(parser)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--gb", type=float, default=4.0)
     parser.add_argument("--sizes", default="64,imix,1518")
@@ -89,11 +89,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=o.dir) as directory:
             path = make(o.squall, size, o.gb, o.many, pathlib.Path(directory))
             commands = {"cat": ["cat", str(path)]}
-            for name, squall in [("squall", o.squall), ("old", o.old)]:
-                if squall:
-                    commands[name] = [str(squall), "info", "--quiet", str(path)]
-                    sending = ["replay", "-t", "-q", "--allow-invalid", "-i", "null:", str(path)]
-                    commands[f"{name} replay"] = [str(squall), *sending]
+            for name, squall in binaries(o).items():
+                commands[name] = [str(squall), "info", "--quiet", str(path)]
+                sending = ["replay", "-t", "-q", "--allow-invalid", "-i", "null:", str(path)]
+                commands[f"{name} replay"] = [str(squall), *sending]
             commands |= {
                 "capinfos": ["capinfos", "-c", "-d", "-u", "-o", "-K", str(path)],
                 "tcpdump": ["tcpdump", "-n", "-r", str(path), "-w", "/dev/null"],

@@ -5,6 +5,7 @@ A tool is a function (lab, kind, pps) -> Process; `kind` is a frame length witho
 `pps` None is maximum speed. All tools send the same frames (except mgen, see there), on one CPU.
 """
 
+import argparse
 import datetime
 import itertools
 import os
@@ -175,6 +176,19 @@ def program(tool: str) -> str:
 
 def installed(tool: str) -> bool:
     return shutil.which(program(tool)) is not None
+
+
+def add_binaries(parser: argparse.ArgumentParser) -> None:
+    """Add --squall and --old, for `binaries`."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    parser.add_argument("--squall", type=pathlib.Path, default=root / "target/release/squall")
+    parser.add_argument("--old", type=pathlib.Path, help="another binary of squall, by turns")
+
+
+def binaries(options: argparse.Namespace) -> dict[str, pathlib.Path]:
+    """Return the binaries of squall to measure by turns, by name."""
+    named = {"squall": options.squall, "old": options.old}
+    return {name: path for name, path in named.items() if path}
 
 
 def squall_binary() -> str:

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use squall_tls::{Fresh, Hello, Retry};
+use squall_tls::{Fresh, Hello, Psk, Retry};
 
 /// The limit of the reader.
 const MAX_LEN: usize = 1 << 14;
@@ -15,10 +15,12 @@ fuzz_target!(|data: &[u8]| {
     for hello in Hello::from_client_hello(data).ok().into_iter().chain(text) {
         let ja4 = hello.ja4();
         assert!(ja4.len() == 36 && !hello.ja3().is_empty());
-        let first = Fresh { name: Some("a.test"), shares: &[], random: &random, retry: None };
+        let (name, shares) = (Some("a.test"), &[][..]);
+        let first = Fresh { name, shares, random: &random, retry: None, psk: None };
         let retry = Some(Retry { group: 29, cookie: b"cookie" });
         let second = Fresh { shares: &[(29, &[7; 32])], retry, ..first };
-        for fresh in [first, second] {
+        let psk = Some(Psk { identity: b"ticket", obfuscated_age: 7, binder: 32 });
+        for fresh in [first, second, Fresh { psk, ..first }, Fresh { psk, ..second }] {
             let mut octets = vec![];
             hello.write(&fresh, &mut octets);
             let mut same = vec![];

@@ -1,8 +1,9 @@
 //! Any octets from the server of a client that sends the hello of a browser, also under the keys of
 //! the session, which the target takes from the client's key log: nothing panics, errors stay, and
-//! the answers are small. Input: an octet that selects the browser and how far a correct handshake
-//! goes, then pieces of octets, each preceded by its content type, whether it is encrypted or the
-//! content of a ServerHello, and its length.
+//! the answers are small. A ticket that the client has is in the hello of another. Input: an octet
+//! that selects the browser and how far a correct handshake goes, then pieces of octets, each
+//! preceded by its content type, whether it is encrypted or the content of a ServerHello, and its
+//! length.
 #![no_main]
 
 #[allow(dead_code)] // The tests use all of it.
@@ -23,7 +24,10 @@ fuzz_target!(|data: &[u8]| {
     let config = hello_client_config(&TlsSettings::default(), Arc::new(browser.hello()));
     let mut config = config.expect("right settings");
     config.key_log = secrets.clone();
-    let mut client = HelloClient::new(Arc::new(config), "a.test".try_into().expect("a name"));
+    config.keep_tickets(Arc::new(rustls::time_provider::DefaultTimeProvider));
+    let config = Arc::new(config);
+    let new = || HelloClient::new(config.clone(), "a.test".try_into().expect("a name"));
+    let mut client = new();
     let (mut out, mut plain) = (vec![], vec![]);
     assert_eq!(client.progress(&mut [], &mut out, &mut plain).result, Ok(()));
     let mut server = Server::new(secrets, &out);
@@ -50,6 +54,10 @@ fuzz_target!(|data: &[u8]| {
         let octets = if head & 4 > 0 { server.seal(kind, &text) } else { record(kind, &text) };
         give(&mut client, &octets);
     }
+    // The hello of another session has a ticket, if the server has given one.
+    out.clear();
+    assert_eq!(new().progress(&mut [], &mut out, &mut plain).result, Ok(()));
+    assert!(out.len() < 1 << 16);
 });
 
 /// A ServerHello, or a HelloRetryRequest, with the session ID of the client. `fields`: the version,

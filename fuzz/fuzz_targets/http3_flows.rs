@@ -8,14 +8,11 @@
 #[path = "../src/ends.rs"]
 mod ends;
 
-use std::{sync::OnceLock, time::Instant};
+use std::sync::OnceLock;
 
+use ends::End;
 use libfuzzer_sys::fuzz_target;
-use squall_apps::{
-    Apps, Counts, Http3, Tls, TlsSettings,
-    builtin::{HttpClient, http_server},
-};
-use squall_tcp::FlowKind;
+use squall_apps::{Http3, Tls, TlsSettings};
 
 /// Created once: generating a certificate takes longer than everything else here.
 static TLS: OnceLock<Tls> = OnceLock::new();
@@ -33,18 +30,6 @@ fuzz_target!(|data: &[u8]| {
         reserved_version: first & 0x40 != 0,
         ..Http3::default()
     };
-    ends::exchange([end(tls, &settings, false), end(tls, &settings, true)], data);
+    let ends = [false, true].map(|client| End::over_http3(tls, &settings, client));
+    ends::exchange(ends, data);
 });
-
-fn end(tls: &Tls, settings: &Http3, client: bool) -> ends::End {
-    let program = if client {
-        let client = HttpClient { requests: 2, post: Some(3_000), ..HttpClient::default() };
-        client.program("c")
-    } else {
-        http_server("s", 3_000)
-    };
-    let mut apps = Apps::new(1, Counts::default());
-    let program = apps.add(&program.expect("right")).expect("right");
-    apps.over_http3(program, settings, tls, Instant::now());
-    ends::End::of_kind(apps, program, client, FlowKind::Udp)
-}

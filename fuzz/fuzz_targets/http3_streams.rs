@@ -20,11 +20,7 @@ use quinn_proto::{
     Event, ServerConfig, StreamEvent, StreamId, VarInt,
     crypto::rustls::{QuicClientConfig, QuicServerConfig},
 };
-use squall_apps::{
-    Apps, Counts, Http3, Tls, TlsSettings,
-    builtin::{HttpClient, http_server},
-};
-use squall_tcp::FlowKind;
+use squall_apps::{Http3, Tls, TlsSettings};
 use squall_units::Nanos;
 
 /// The other end's address, as in `ends`.
@@ -68,7 +64,7 @@ fn play(first: u8, mut actions: &[u8]) {
     let client = first & 1 != 0;
     let http3 =
         Http3 { streams: 3, qpack_table: 4_096 * u32::from(first & 2 != 0), ..Http3::default() };
-    let mut victim = end(&settings.tls, &http3, client);
+    let mut victim = ends::End::over_http3(&settings.tls, &http3, client);
     let mut peer = if client { Peer::server(settings) } else { Peer::client(settings) };
     victim.begin();
     for _ in 0..HANDSHAKE {
@@ -95,19 +91,6 @@ fn play(first: u8, mut actions: &[u8]) {
         peer.turn(&mut victim);
     }
     victim.finish();
-}
-
-fn end(tls: &Tls, settings: &Http3, client: bool) -> ends::End {
-    let program = if client {
-        let client = HttpClient { requests: 2, post: Some(3_000), ..HttpClient::default() };
-        client.program("c")
-    } else {
-        http_server("s", 3_000)
-    };
-    let mut apps = Apps::new(1, Counts::default());
-    let program = apps.add(&program.expect("right")).expect("right");
-    apps.over_http3(program, settings, tls, Instant::now());
-    ends::End::of_kind(apps, program, client, FlowKind::Udp)
 }
 
 struct Peer {

@@ -45,7 +45,7 @@ impl Application for App {
                 }
             }
             Event::Acknowledged { octets, .. } => assert!(octets > 0),
-            Event::PeerClosed | Event::Timer => {}
+            Event::PeerClosed | Event::Timer | Event::Settle => {}
             Event::Gone(_) => self.gone += 1,
         }
         assert!(socket.unacknowledged() <= 1 << 30);

@@ -1,6 +1,11 @@
 //! Two ends of a flow, for layers between TCP and programs.
 
-use squall_apps::{Apps, Counts, FlowSocket, Listener, ProgramId, State};
+use std::time::Instant;
+
+use squall_apps::{
+    Apps, Counts, FlowSocket, Http3, Listener, ProgramId, State, Tls,
+    builtin::{HttpClient, http_server},
+};
 use squall_tcp::{ClassId, Event, FlowId, FlowKind, Piece, Reason, Tuple};
 use squall_units::Nanos;
 
@@ -56,6 +61,21 @@ impl End {
         Self::of_kind(apps, program, client, FlowKind::Tcp)
     }
 
+    /// A client with two requests over HTTP/3, or its server.
+    #[allow(dead_code, reason = "each target uses one of the constructors")]
+    pub fn over_http3(tls: &Tls, settings: &Http3, client: bool) -> Self {
+        let program = if client {
+            let client = HttpClient { requests: 2, post: Some(3_000), ..HttpClient::default() };
+            client.program("c")
+        } else {
+            http_server("s", 3_000)
+        };
+        let mut apps = Apps::new(1, Counts::default());
+        let program = apps.add(&program.expect("right")).expect("right");
+        apps.over_http3(program, settings, tls, Instant::now());
+        Self::of_kind(apps, program, client, FlowKind::Udp)
+    }
+
     /// An end that runs `program`.
     pub fn of_kind(
         mut apps: Apps<Counts>,
@@ -64,7 +84,8 @@ impl End {
         kind: FlowKind,
     ) -> Self {
         let now = Nanos(1 << 40);
-        let mut socket = Fake { client, kind, now, sent: vec![], state: State::default() };
+        let mut socket =
+            Fake { client, kind, now, sent: vec![], state: State::default(), unsettled: false };
         let tuple = socket.tuple();
         socket.state = if client {
             apps.client(program, 1, Nanos(1))
@@ -108,6 +129,7 @@ impl End {
         self.finish();
         self.socket.state = self.first;
         self.socket.sent.clear();
+        self.socket.unsettled = false;
         self.flows += 1;
     }
 
@@ -123,6 +145,9 @@ impl End {
 
     /// Takes the pieces of sent data, and acknowledges them.
     pub fn take(&mut self) -> Vec<Vec<u8>> {
+        if std::mem::take(&mut self.socket.unsettled) {
+            self.event(Event::Settle);
+        }
         let (mut all, mut octets) = (vec![], 0);
         for piece in std::mem::take(&mut self.socket.sent) {
             let mut out = vec![0; piece.len as usize];
@@ -143,6 +168,8 @@ struct Fake {
     now: Nanos,
     sent: Vec<Piece>,
     state: State,
+    /// Whether the flow wants [`Event::Settle`] before its data are sent.
+    unsettled: bool,
 }
 
 impl FlowSocket for Fake {
@@ -184,4 +211,8 @@ impl FlowSocket for Fake {
     }
     fn pause(&mut self) {}
     fn resume(&mut self) {}
+    fn settle_later(&mut self) -> bool {
+        self.unsettled = true;
+        true
+    }
 }

@@ -1808,9 +1808,9 @@ class Http3Report:
         Addresses of clients that were not validated in time, so that servers went back to the
         former ones.
     not_moved : dict of str to int
-        Moves of clients that were not possible: ``forbidden`` by the server, ``no_port`` of the
-        pool is free, or ``no_connection_id`` of the server, so that the move was one with the same
-        ID.
+        Moves of clients that were not possible: ``forbidden`` by the server, ``no_port`` or
+        ``no_address`` of the pool is free, or ``no_connection_id`` of the server, so that the move
+        was one with the same ID.
     """
 
     connections: int

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """HTTP/3 of squall flows against aioquic, over a veth pair that loses frames and changes their
 order: Squall's clients with an aioquic server, and aioquic clients with Squall's servers. Requests,
-bodies, tables of QPACK, Retry, Version Negotiation, early data, clients that move to other ports,
-and what each end has to ignore or to refuse; tshark reads the requests in a capture, with the
-secrets that Squall has written.
+bodies, tables of QPACK, Retry, Version Negotiation, early data, clients that move to other ports
+and addresses, and what each end has to ignore or to refuse; tshark reads the requests in a capture,
+with the secrets that Squall has written.
 
 With --full, also Squall's clients with a server of quinn (quinn_server), which is built first.
 
@@ -11,6 +11,7 @@ Needs root, openssl, tcpdump, tshark and the Python package aioquic; $SQUALL is 
 unless set.
 """
 
+import ast
 import asyncio
 import hashlib
 import importlib.util
@@ -26,6 +27,7 @@ import tempfile
 
 PORTS = {"plain": 443, "retry": 444, "grease": 445}
 PAGE = b"page" * 8192
+ANOTHER = "::ffff:10.77.0.9"
 # A number of the form 31 n + 33, which means nothing (RFC 9114 section 9).
 GREASE = 31 * 7 + 33
 
@@ -197,21 +199,42 @@ def fetch(folder, what):
             return {"resumed": tls.session_resumed, "accepted": tls.early_data_accepted}
 
     async def moves():
-        """Two connections that go on from another port, with the same connection ID and with
-        another."""
+        """Connections that go on from another port, with the same connection ID and with another,
+        from another address, and from the port of a connection that the client has lost."""
 
-        async def one(changes):
+        def bound(address="::"):
+            sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            sock.bind((address, 0, 0, 0))
+            return sock
+
+        async def one(changes, sock):
             async with connection() as client:
                 first, before = await client.get(), client._transport
-                sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-                sock.bind(("::", 0, 0, 0))
                 await client._loop.create_datagram_endpoint(lambda: client, sock=sock)
                 if changes:
                     client.change_connection_id()
                 return first == await client.get() and client._transport is not before
 
-        return [await one(False), await one(True)]
+        async def lose():
+            async with connection() as client:
+                await client.get()
+                # Its later packets, also its close, are lost. The port stays in use: the
+                # kernel would answer the server's packets with ICMP errors, which end the flow.
+                sock = client._transport.get_extra_info("socket").dup()
+                client._transport.abort()
+                client._transport = Nothing()
+                return sock
+
+        sockets = [bound(), bound(), bound(ANOTHER), await lose()]
+        return [await one(at > 0, sock) for at, sock in enumerate(sockets)]
+
+    class Nothing(asyncio.DatagramTransport):
+        def sendto(self, data, addr=None):
+            pass
+
+        def close(self):
+            pass
 
     async def broken():
         """Actions that RFC 9114 forbids, one connection each."""
@@ -361,17 +384,21 @@ def squall_clients(folder):
         same(f"{what}: figures", (http3["early_accepted"], http3["early_refused"]), (4, 0))
         same(f"{what}: violations", http3["violations"], {})
 
-        what, settings = "moves to other ports", "migrate_after = 3, rebind_after = 5"
-        (folder / "ports.log").write_text("")
-        role, report, found = get(5, "--requests", 9, settings=settings)
-        counted(what, report, "client", 5, 45)
-        same(f"{what}: aioquic says", found, ["plain GET /page 0"] * 45)
-        http3 = role["http3"]
-        # At requests 3, 6 and 9 of each, and at request 5.
-        same(f"{what}: figures", (http3["migrations"], http3["rebindings"]), (15, 5))
-        same(f"{what}: none was impossible", http3["not_moved"], {})
-        found = (folder / "ports.log").read_text().splitlines()
-        same(f"{what}: aioquic says", (len(found), len(set(found))), (25, 25))
+        for end in ["port", "address"]:
+            what, settings = f"moves to another {end}", "migrate_after = 3, rebind_after = 5"
+            (folder / "ports.log").write_text("")
+            more = f'{settings}, migrate_to = "{end}"'
+            role, report, found = get(5, "--requests", 9, settings=more)
+            counted(what, report, "client", 5, 45)
+            same(f"{what}: aioquic says", found, ["plain GET /page 0"] * 45)
+            http3 = role["http3"]
+            # At requests 3, 6 and 9 of each, and at request 5.
+            same(f"{what}: figures", (http3["migrations"], http3["rebindings"]), (15, 5))
+            same(f"{what}: none was impossible", http3["not_moved"], {})
+            found = (folder / "ports.log").read_text().splitlines()
+            same(f"{what}: aioquic says", (len(found), len(set(found))), (25, 25))
+            addresses = {ast.literal_eval(client)[0] for client in found}
+            same(f"{what}: addresses", len(addresses) > 5, end == "address")
 
         what = "Retry"
         role, report, found = get(5, name="retry")
@@ -449,10 +476,13 @@ def squall_clients_of_quinn(folder, program):
     same(f"{what}: quinn says", found, {**nothing, "gets": 15})
     same(f"{what}: figures", (http3["early_accepted"], http3["early_refused"]), (4, 0))
 
-    what, settings = "quinn, moves to other ports", "migrate_after = 3, rebind_after = 5"
-    http3, found = get(what, 5, 9, settings=settings)
-    same(f"{what}: quinn says", found, {**nothing, "gets": 45, "migrations": 20})
-    same(f"{what}: figures", (http3["migrations"], http3["rebindings"]), (15, 5))
+    for end in ["port", "address"]:
+        what, settings = f"quinn, moves to another {end}", "migrate_after = 3, rebind_after = 5"
+        http3, found = get(what, 5, 9, settings=f'{settings}, migrate_to = "{end}"')
+        # quinn looks when a request ends: if that is late, two moves are one.
+        found["migrations"] = 5 < found["migrations"] <= 20
+        same(f"{what}: quinn says", found, {**nothing, "gets": 45, "migrations": True})
+        same(f"{what}: figures", (http3["migrations"], http3["rebindings"]), (15, 5))
 
     what = "quinn, Retry"
     http3, found = get(what, 5, 1, name="retry")
@@ -475,11 +505,13 @@ def squall_servers(folder):
     plain, coded = http3["head_octets_received"], http3["compressed_octets_received"]
     same(f"{what}: compressed to less than a third", coded * 3 < plain, True)
 
+    address = ANOTHER.removeprefix("::ffff:")
+    run("ip", "-n", REMOTE, "addr", "add", f"{address}/16", "dev", "vb")
     with Http3(folder, "af_packet:va", "early_data = true") as served:
         found = served.fetch("others")
     same("Version Negotiation", found["versions"], {"version": 1})
     same("early data", found["early"], {"resumed": True, "accepted": True})
-    same("moves to other ports", found["moves"], [True, True])
+    same("moves", found["moves"], [True] * 4)
     expected = {
         "a frame": "H3_FRAME_UNEXPECTED",
         "a stream": "H3_STREAM_CREATION_ERROR",
@@ -489,11 +521,11 @@ def squall_servers(folder):
     same("what is forbidden", found["broken"], expected)
     role = served.report["flows"]["total"]["server"]
     http3, errors = role["http3"], role["protocol_errors"]
-    same("flows", (role["completed"], role["failed"], errors), (5, {"unfinished": 4}, {"http3": 4}))
+    same("flows", (role["completed"], role["failed"], errors), (8, {"unfinished": 4}, {"http3": 4}))
     same("Version Negotiation: figures", http3["version_negotiations"], 1)
     same("early data: figures", http3["early_accepted"], 1)
     moved = (http3["migrations"], http3["paths_failed"])
-    same("moves to other ports: figures", moved, (2, 0))
+    same("moves: figures", moved, (4, 0))
     names = ["unexpected_frame", "stream_creation", "compression", "instruction"]
     same("what is forbidden: figures", http3["violations"], dict.fromkeys(names, 1))
     print("ok: our servers and aioquic")

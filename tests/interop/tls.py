@@ -319,7 +319,8 @@ def given_hellos(folder):
     choices that nginx does not make.
     """
     capture, keys, log = folder / "hello.pcap", folder / "hello.keys", folder / "s_server.log"
-    count, verified = 4, tls(f"ca={folder}/ca.pem", "server_name=squall.test")
+    count = 4
+    verified = tls(f"ca={folder}/ca.pem", "server_name=squall.test", "resumption=true")
     http1 = tls("alpn=http/1.1")
     keys.write_text("")
     # Hellos and requests of HTTP/1, by port.
@@ -331,7 +332,7 @@ def given_hellos(folder):
             "http",
             *["--url", f"https://{V4}:{port}/page", "--port", "af_packet:va"],
             *["--clients", "10.77.1.1-10.77.1.50", "-d", "30s", "--key-log", folder / "keys.txt"],
-            *["--users", 2, "--flows", count, "--hello", browser, "--requests", requests],
+            *["--users", 1, "--flows", count, "--hello", browser, "--requests", requests],
             *["--check", f"length {PAGE}", *options, *verified],
         )
         keys.write_text(keys.read_text() + (folder / "keys.txt").read_text())
@@ -339,11 +340,13 @@ def given_hellos(folder):
 
     def nginx():
         what = "hello of chrome-131, nginx"
-        _, report = get("chrome-131", 443, *http1, requests=3)
+        role, report = get("chrome-131", 443, *http1, requests=3)
         counted(what, report, "client", count, 3 * count)
+        same(f"{what}: resumed", role["tls"]["resumed"], count - 1)
         what += ", HTTP/2"
         role, report = get("chrome-131", 446, "--http2", requests=3)
         counted(what, report, "client", count, 3 * count)
+        same(f"{what}: resumed", role["tls"]["resumed"], count - 1)
         same(f"{what}: violations", role["http2"]["violations"], {})
         expected.update({443: [count, 3 * count], 446: [count, 0]})
 
@@ -372,6 +375,8 @@ def given_hellos(folder):
         counted(what, report, "client", count, count)
         same(f"{what}: s_server counts", log.read_text().count("FILE:page"), count)
         same(f"{what}: cipher suites", role["tls"]["ciphers"], {cipher: count})
+        resumed = count - 1 if "-tls1_3" in options else 0
+        same(f"{what}: resumed", role["tls"]["resumed"], resumed)
         expected[port] = [hellos, count]
 
     tls13, tls12 = ["-tls1_3", "-ciphersuites"], ["-tls1_2", "-cipher"]

@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt, net::IpAddr, ops::RangeInclusive, sync::Arc
 use squall_program::unit;
 use squall_tcp::{
     Application, ClassId, Deed, Event, Events, FlowId, FlowKind, Piece, Reason, SendError, Socket,
-    Tuple,
+    StateParts, Tuple,
 };
 use squall_units::{Nanos, below, mix};
 
@@ -17,7 +17,7 @@ use crate::{
     grpc::Call,
     http::{Found, Kind, Parser},
     http2::{self, Http2, Http2Counts, STREAMS},
-    http3::{self, DATAGRAMS, Http3, Http3Counts},
+    http3::{self, DATAGRAMS, Http3, Http3Counts, MigrateTo},
     message::{Ready, Sending},
     model::TakeForm,
     proxy::{self, ProxyProtocol},
@@ -63,6 +63,20 @@ impl State {
 
     pub(crate) fn has_failed(&self) -> bool {
         self.at & (STARTED | PIECES) == FAILED
+    }
+
+    /// See [`Application::divide`]: flows of a template that wait do so at the same operation.
+    #[must_use]
+    pub fn divide(&self) -> StateParts {
+        let Self { flow, have, began, register, sent, at } = *self;
+        StateParts { own: [flow, began, register], common: [have, sent, at] }
+    }
+
+    /// See [`Application::join`].
+    #[must_use]
+    pub fn join(parts: &StateParts) -> Self {
+        let StateParts { own: [flow, began, register], common: [have, sent, at] } = *parts;
+        Self { flow, have, began, register, sent, at }
     }
 }
 
@@ -196,8 +210,10 @@ pub trait FlowSocket {
         let tuple = self.tuple();
         (tuple.remote, tuple.remote_port)
     }
-    /// Gives a flow of datagrams another remote end, unless another flow has it.
+    /// Gives a flow of datagrams another remote end. An earlier flow that has it gets this flow's.
     fn follow(&mut self, _remote: (IpAddr, u16)) {}
+    /// Passes the datagram of the current event on to another flow at the same local end.
+    fn pass_on(&mut self, _to: FlowId) {}
     /// Sends a datagram to another remote end than the flow's.
     fn send_to(&mut self, _remote: (IpAddr, u16), _datagram: &[u8]) {}
     fn state(&mut self) -> &mut State;
@@ -207,6 +223,11 @@ pub trait FlowSocket {
     fn abort(&mut self);
     /// Requests [`Event::Timer`] at `at` on the timer clock. Replaces an earlier request.
     fn wake_at(&mut self, at: Nanos);
+    /// Requests [`Event::Settle`] after all packets that have arrived. Returns false if it does not
+    /// come, and the flow has to settle at once.
+    fn settle_later(&mut self) -> bool {
+        false
+    }
     /// Sent octets that the peer has not acknowledged.
     fn unacknowledged(&self) -> u32;
     /// The part of them that was never sent.
@@ -346,21 +367,21 @@ impl<O: Observer> Apps<O> {
         }
     }
 
-    /// Whether flows of clients wait for another port.
+    /// Whether flows of clients wait for another port or address.
     #[must_use]
     #[inline]
     pub fn has_moves(&self) -> bool {
         self.http3.as_ref().is_some_and(|layer| layer.has_moves())
     }
 
-    /// Takes a client's flow whose connection of QUIC moves to another port. The owner of the stack
-    /// gives the flow one ([`squall_tcp::Stack::rebind`]), and then calls
+    /// Takes a client's flow whose connection of QUIC moves to another port or address. The owner of
+    /// the stack gives the flow one ([`squall_tcp::Stack::rebind`]), and then calls
     /// [`rebound`](Self::rebound).
-    pub fn take_move(&mut self) -> Option<FlowId> {
+    pub fn take_move(&mut self) -> Option<(FlowId, MigrateTo)> {
         self.http3.as_mut()?.take_move()
     }
 
-    /// Continues the flow of [`take_move`](Self::take_move); `moved`: whether there was a port.
+    /// Continues the flow of [`take_move`](Self::take_move); `moved`: whether there was one.
     pub fn rebound(&mut self, socket: &mut impl FlowSocket, moved: bool) {
         let Some(mut layer) = self.http3.take() else { return };
         if layer.has(self.program(socket.state())) {
@@ -488,6 +509,13 @@ impl<O: Observer> Apps<O> {
     pub fn lanes(&self) -> usize {
         self.http2.as_ref().map_or(0, |layer| layer.open_lanes())
             + self.http3.as_ref().map_or(0, |layer| layer.open_lanes())
+    }
+
+    /// Number of streams of HTTP/2 and HTTP/3 that have begun.
+    #[must_use]
+    pub fn streams(&self) -> u64 {
+        self.http2.as_ref().map_or(0, |layer| layer.streams())
+            + self.http3.as_ref().map_or(0, |layer| layer.streams())
     }
 
     /// Number of flows with state outside of their record; 0 if no flow is left.
@@ -885,6 +913,14 @@ impl<O: Observer> Application for Apps<O> {
         self.on_accept(now, flow)
     }
 
+    fn divide(state: &State) -> Option<StateParts> {
+        Some(state.divide())
+    }
+
+    fn join(parts: &StateParts) -> State {
+        State::join(parts)
+    }
+
     fn begins(&self, flow: &Tuple, datagram: &[u8]) -> bool {
         self.on_begins(flow, datagram)
     }
@@ -923,8 +959,11 @@ impl FlowSocket for Socket<'_, State> {
         self.sender()
     }
     fn follow(&mut self, remote: (IpAddr, u16)) {
-        // Another flow may have that end; then the peer's datagrams go there by `send_to`.
+        // If that is impossible, the peer's datagrams go there by `send_to`.
         self.follow(remote).ok();
+    }
+    fn pass_on(&mut self, to: FlowId) {
+        self.pass_on(to);
     }
     fn send_to(&mut self, remote: (IpAddr, u16), datagram: &[u8]) {
         self.send_to(remote, datagram);
@@ -949,6 +988,11 @@ impl FlowSocket for Socket<'_, State> {
     #[inline]
     fn wake_at(&mut self, at: Nanos) {
         self.wake_at(at);
+    }
+    #[inline]
+    fn settle_later(&mut self) -> bool {
+        self.settle_later();
+        true
     }
     #[inline]
     fn unacknowledged(&self) -> u32 {
@@ -1074,6 +1118,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 self.run(&[]);
             }
             Event::Timer => self.timer(),
+            Event::Settle => {}
             Event::Gone(reason) => {
                 let finished = self.has_finished();
                 // The peer's reset lost no data: everything is acknowledged, and only the peer's

@@ -1,10 +1,7 @@
 //! Common parts of the layers between flows and programs: the PROXY protocol, TLS, HTTP/2 and
 //! HTTP/3.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    fmt,
-};
+use std::{collections::VecDeque, fmt};
 
 use squall_tcp::FlowId;
 
@@ -42,21 +39,23 @@ pub(crate) fn copy_kept(kept: &VecDeque<u8>, from: usize, out: &mut [u8]) {
 
 /// The connections of a layer: one for each of its flows, at a place that stays the same.
 pub(crate) struct Slab<T> {
-    places: HashMap<FlowId, u32>,
+    /// By flow: its place + 1, or 0. A vector, because each event of a flow looks here, and numbers
+    /// of flows are small: a free one is used again.
+    places: Vec<u32>,
     all: Vec<Option<Box<T>>>,
     free: Vec<u32>,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Self { places: HashMap::new(), all: Vec::new(), free: Vec::new() }
+        Self { places: Vec::new(), all: Vec::new(), free: Vec::new() }
     }
 }
 
 /// Prints no keys.
 impl<T> fmt::Debug for Slab<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slab").field("places", &self.places).finish_non_exhaustive()
+        f.debug_struct("Slab").field("flows", &self.len()).finish_non_exhaustive()
     }
 }
 
@@ -67,7 +66,11 @@ impl<T> Slab<T> {
             self.all.push(None);
             self.all.len() as u32 - 1
         });
-        self.places.insert(flow, place);
+        let at = flow.0 as usize;
+        if self.places.len() <= at {
+            self.places.resize(at + 1, 0);
+        }
+        self.places[at] = place + 1;
         place
     }
 
@@ -80,7 +83,7 @@ impl<T> Slab<T> {
     /// [`put`](Self::put) back, or [`remove`](Self::remove)d.
     #[inline]
     pub fn take(&mut self, flow: FlowId) -> Option<(u32, Box<T>)> {
-        let place = *self.places.get(&flow)?;
+        let place = self.places.get(flow.0 as usize)?.checked_sub(1)?;
         Some((place, self.all[place as usize].take()?))
     }
 
@@ -91,7 +94,8 @@ impl<T> Slab<T> {
 
     /// Frees the place of a flow whose connection was taken out.
     pub fn remove(&mut self, flow: FlowId) {
-        self.free.extend(self.places.remove(&flow));
+        let place = self.places.get_mut(flow.0 as usize).map(std::mem::take);
+        self.free.extend(place.and_then(|place| place.checked_sub(1)));
     }
 
     /// The connection at this place.
@@ -101,14 +105,14 @@ impl<T> Slab<T> {
 
     /// Number of flows.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.all.len() - self.free.len()
     }
 
     /// Memory usage in bytes. `of`: that of a connection, itself included.
     pub fn memory(&self, of: impl Fn(&T) -> usize) -> usize {
         self.all.iter().flatten().map(|connection| of(connection)).sum::<usize>()
             + self.all.capacity() * size_of::<usize>()
-            + self.places.capacity() * size_of::<(FlowId, u32)>()
+            + self.places.capacity() * size_of::<u32>()
     }
 }
 

@@ -54,7 +54,7 @@ pub use builder::ProgramBuilder;
 pub use calls::{Call, Calls};
 pub use data::{Data, DataError, DataOrder};
 pub use http2::{Http2, Http2Counts};
-pub use http3::{Http3, Http3Counts};
+pub use http3::{Http3, Http3Counts, MigrateTo};
 pub use import::{
     ConversationReport, Delays, End, Hole, Holes, Import, ImportError, ImportOptions, Imported,
     LeftOut, SideReport, import, import_where,

@@ -184,6 +184,8 @@ impl Tap {
             && !self.shared.is_armed()
         {
             self.hand_over();
+            // A tap that always has frames is never idle.
+            self.shared.pool.wake();
         }
     }
 

@@ -22,8 +22,9 @@ use crate::{
 /// How long the writer waits for a chunk: limits the delay of sorting, and of the end of files and
 /// captures that end at a given time.
 const TIMEOUT: Duration = Duration::from_millis(20);
-/// The same with a single tap, which wakes the writer whenever there is something to do.
-const TIMEOUT_OF_ONE: Duration = Duration::from_millis(100);
+/// The same with a single tap, which wakes the writer whenever there is something to do. A thread
+/// that wakes up ten times a second costs as much CPU time as some hundred packets do.
+const TIMEOUT_OF_ONE: Duration = Duration::from_secs(1);
 /// How long a packet waits for earlier packets of other taps.
 const ORDER_NS: u64 = 150_000_000;
 

@@ -96,7 +96,7 @@ pub fn drive(session: Session, output: &Output, title: &str) -> Result<ExitCode,
 /// Like [`drive`], with `end` for sessions that only receive. `annotate` changes the report, and
 /// `extra` is appended to the summary.
 pub fn drive_until(
-    session: Session,
+    mut session: Session,
     output: &Output,
     title: &str,
     end: End,
@@ -109,6 +109,7 @@ pub fn drive_until(
         flag::register(SIGUSR1, trigger.clone())
             .map_err(|e| Error::Environment(format!("signals cannot be caught: {e}")))?;
     }
+    session.caller.ends_process = true;
     let resolved = resolve(session, output.quiet, &signals);
     let opened = resolved.and_then(|resolved| resolved.open(&|| signals.came()));
     if signals.came() {

@@ -218,10 +218,14 @@ struct Clients {
     /// them
     #[arg(long, value_name = "N", requires = "over", help_heading = "Load")]
     streams: Option<u16>,
-    /// Move each connection of HTTP/3 to another port after N requests, each time, with another
-    /// connection ID
+    /// Move each connection of HTTP/3 to another port or address after N requests, each time, with
+    /// another connection ID
     #[arg(long, value_name = "N", requires = "http3", help_heading = "Load")]
     migrate_after: Option<u32>,
+    /// Migrate to another port of the client, or to another client's address: port, address
+    /// [default: port]
+    #[arg(long, value_name = "END", requires = "migrate_after", help_heading = "Load")]
+    migrate_to: Option<String>,
     /// Change the port of each client of HTTP/3 after N requests, each time, as a NAT does: with the
     /// same connection ID
     #[arg(long, value_name = "N", requires = "http3", help_heading = "Load")]
@@ -289,7 +293,7 @@ struct Any {
     /// repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     tcp: Vec<String>,
-    /// Make room for N flows per worker and port, of up to 160 octets each: 500k, 10M [default: as
+    /// Make room for N flows per worker and port, of up to 170 octets each: 500k, 10M [default: as
     /// many as fit half of the memory, 2M at least]
     #[arg(long, value_name = "N")]
     max_flows: Option<String>,

@@ -3,17 +3,20 @@
 use std::{
     fs::File,
     io::{self, IsTerminal, Write},
+    mem::ManuallyDrop,
     os::{
         fd::{AsFd, BorrowedFd},
         unix::fs::MetadataExt,
     },
     path::Path,
     process::ExitCode,
+    sync::mpsc,
+    thread,
 };
 
 use squall::{
     Error,
-    report::{ReasonCode, Report, VerdictStatus},
+    report::{ReasonCode, Report, VerdictStatus, json::streams_to_json},
 };
 use squall_report::render;
 use squall_units::Cannot;
@@ -41,13 +44,15 @@ impl Output {
     /// printed on standard error, if the summary goes to the same terminal.
     pub fn publish(
         &self,
-        mut report: Report,
+        report: Report,
         files: Files,
         extra: &str,
         shown: &[String],
     ) -> Result<ExitCode, Error> {
+        // The process ends now, and freeing a million streams would take it as long as their text.
+        let mut report = ManuallyDrop::new(report);
         let mut results = Results::default();
-        results.write_json(files.json, &report);
+        results.write_json(files.json, &mut report);
         results.write(files.html, || render::html(&report));
         results.print(files.pdf, || render::html(&report));
         let packets_there = self.to_stderr;
@@ -60,11 +65,11 @@ impl Output {
         let (width, color) = look(to_stderr, WIDTH);
         let page = self.report.as_deref().filter(|_| !results.are_lost());
         let pages = named(page) + &named(self.pdf.as_deref().filter(|_| !results.are_lost()));
-        let text = lines(&render::summary(&report, width, color)) + &pages + extra;
+        let text = || lines(&render::summary(&report, width, color)) + &pages + extra;
         match to_stderr {
             _ if self.quiet => {}
-            true => eprint!("{text}"),
-            false => print(&text),
+            true => eprint!("{}", text()),
+            false => print(&text()),
         }
         json.iter().for_each(|json| print_data(json));
         if results.are_lost() && packets_there {
@@ -122,11 +127,9 @@ impl Results {
     }
 
     /// Writes a report as JSON.
-    pub fn write_json(&mut self, file: Option<(String, File)>, report: &Report) {
-        let Some((name, file)) = file else { return };
-        let mut out = io::BufWriter::with_capacity(1 << 16, file);
-        let written = report.write_json(&mut out).and_then(|()| out.write_all(b"\n"));
-        if let Err(error) = written.and_then(|()| out.flush()) {
+    pub fn write_json(&mut self, file: Option<(String, File)>, report: &mut Report) {
+        let Some((name, mut file)) = file else { return };
+        if let Err(error) = write_report(report, &mut file) {
             self.error.get_or_insert(Cannot::write(&name, &error).into());
         }
     }
@@ -152,6 +155,49 @@ impl Results {
             Err(Error::Environment(format!("{error}\n  the result was printed instead, as JSON")))
         })
     }
+}
+
+/// Number of streams whose text a thread makes at once: some 1.2 MB.
+const AT_ONCE: usize = 4096;
+/// Number of texts of a thread that may wait to be written.
+const WAITING: usize = 2;
+const MOST_THREADS: usize = 8;
+
+/// Writes a report as JSON. Several threads make the text of many streams.
+fn write_report(report: &mut Report, mut out: impl Write) -> io::Result<()> {
+    if report.streams.len() <= AT_ONCE {
+        return out.write_all((report.to_json() + "\n").as_bytes());
+    }
+    let (before, after) = report.json_around_streams();
+    out.write_all(before.as_bytes())?;
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+    let parts = || report.streams.chunks(AT_ONCE);
+    thread::scope(|scope| {
+        let start = |first: usize| {
+            let (sender, texts) = mpsc::sync_channel(WAITING);
+            let parts = parts().skip(first).step_by(threads);
+            let work = move || {
+                for part in parts {
+                    // There is no receiver after an error in `out`.
+                    if sender.send(streams_to_json(part)).is_err() {
+                        break;
+                    }
+                }
+            };
+            let thread = thread::Builder::new().name("squall-json".into());
+            thread.spawn_scoped(scope, work).ok().map(|_| texts)
+        };
+        let texts: Vec<_> = (0..threads).map(start).collect();
+        for (number, part) in parts().enumerate() {
+            let text = texts[number % threads].as_ref().and_then(|texts| texts.recv().ok());
+            // If its thread could not start, the text is made here.
+            let text = text.unwrap_or_else(|| streams_to_json(part));
+            // The first octet is the comma after the stream before.
+            out.write_all(&text[usize::from(number == 0)..])?;
+        }
+        Ok::<_, io::Error>(())
+    })?;
+    out.write_all((after + "\n").as_bytes())
 }
 
 /// Width of a summary if the output is not a terminal.
@@ -241,4 +287,54 @@ pub fn create(name: &str) -> Result<(String, File), Error> {
 
 pub fn write(name: &str, mut file: File, text: &str) -> Result<(), Error> {
     Ok(file.write_all(text.as_bytes()).map_err(|error| Cannot::write(name, &error))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use squall::report::StreamReport;
+
+    use super::*;
+
+    /// A file on a disk with room for this number of octets.
+    struct Disk(Vec<u8>, usize);
+
+    impl Write for Disk {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            if self.0.len() + text.len() > self.1 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.0.write(text)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn streams(number: usize) -> Report {
+        let stream = |i: usize| StreamReport {
+            name: format!("stream {i}"),
+            tx_packets: i as u64,
+            asked_pps: (!i.is_multiple_of(3)).then_some(0.1 * i as f64),
+            not_sent: i.is_multiple_of(2).then_some(("late", 7)).into_iter().collect(),
+            ..StreamReport::default()
+        };
+        Report { streams: (0..number).map(stream).collect(), ..Report::default() }
+    }
+
+    #[test]
+    fn reports_with_many_streams_are_written_as_a_whole() {
+        for number in [0, 1, AT_ONCE, AT_ONCE + 1, 3 * AT_ONCE + 7] {
+            let (mut report, mut disk) = (streams(number), Disk(Vec::new(), usize::MAX));
+            write_report(&mut report, &mut disk).unwrap();
+            assert!(disk.0 == (report.to_json() + "\n").as_bytes(), "{number} streams");
+            assert_eq!(report.streams.len(), number);
+        }
+    }
+
+    #[test]
+    fn a_full_disk_ends_the_text_of_a_report_with_many_streams() {
+        let error = write_report(&mut streams(9 * AT_ONCE), Disk(Vec::new(), 3_000_000));
+        assert_eq!(error.unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
 }

@@ -268,15 +268,37 @@ fn queues(interface: &InterfaceInfo) -> Vec<Finding> {
             }
         }
     });
-    let rules = offload(interface, "queues", "flow rules", &["ntuple"], "ethtool -N");
-    all.push(match interface.flow_rules {
-        Some(count @ 1..) => Finding::ok("queues", "flow rules", format!("{count} set")).advised(
+    all.push(flow_rules(interface));
+    all
+}
+
+/// Rules of the card that choose the queue of a frame.
+fn flow_rules(interface: &InterfaceInfo) -> Finding {
+    let name = &interface.name;
+    let supported = offload(interface, "queues", "flow rules", &["ntuple"], "ethtool -N");
+    let Some(rules) = &interface.flow_rules else { return supported };
+    let room = rules.room.map_or(String::new(), |room| format!(" of {room}"));
+    let set = format!("{}{room} set", rules.set);
+    if !rules.stale.is_empty() {
+        let stale: Vec<String> = rules.stale.iter().map(u32::to_string).collect();
+        let commands = stale.iter().map(|at| format!("sudo ethtool -N {name} delete {at}"));
+        let commands = commands.collect::<Vec<_>>().join("; ");
+        let found = format!("{set}; left by a killed run of Squall: {}", stale.join(", "));
+        return Finding::ok("queues", "flow rules", found).advised(State::Limited, commands);
+    }
+    if rules.set > 0 {
+        return Finding::ok("queues", "flow rules", set).advised(
             State::Limited,
             format!("ethtool -n {name}: they choose queues in place of RSS, or drop frames"),
-        ),
-        _ => rules,
-    });
-    all
+        );
+    }
+    // Some drivers have a table, but no such offload.
+    match (supported.state, rules.room) {
+        (State::Ok, _) | (State::Missing, Some(_)) => {
+            Finding::ok("queues", "flow rules", set + "; used by af_xdp ports with steer")
+        }
+        _ => supported,
+    }
 }
 
 /// Whether one of these offloads is on, or can be switched on.
@@ -526,7 +548,7 @@ fn huge_pages(node: Option<u32>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use squall_port_linux::{Channels, Offload, Pause, Rings, Rss};
+    use squall_port_linux::{Channels, FlowRules, Offload, Pause, Rings, Rss};
 
     use super::*;
 
@@ -614,7 +636,7 @@ mod tests {
         let card = InterfaceInfo {
             rss_entries: 128,
             rss: Some(rss),
-            flow_rules: Some(3),
+            flow_rules: Some(FlowRules { set: 3, room: Some(1024), stale: vec![] }),
             channels: Some(channels),
             ..lo()
         };
@@ -625,7 +647,18 @@ mod tests {
         let advice = "ethtool -X lo equal 8: 2 of 8";
         assert!(found.advice.as_ref().is_some_and(|a| a.contains(advice)), "{found:?}");
         let found = named(&all, "flow rules");
-        assert!(found.found == "3 set" && found.state == State::Limited, "{found:?}");
+        assert!(found.found == "3 of 1024 set" && found.state == State::Limited, "{found:?}");
+        let rules = |set, stale| {
+            let ntuple = Offload { name: "ntuple", on: true, fixed: false };
+            let flow_rules = Some(FlowRules { set, room: Some(1024), stale });
+            super::flow_rules(&InterfaceInfo { offloads: vec![ntuple], flow_rules, ..card.clone() })
+        };
+        let left = rules(2, vec![1022, 1023]);
+        let wanted = "2 of 1024 set; left by a killed run of Squall: 1022, 1023";
+        let commands = "sudo ethtool -N lo delete 1022; sudo ethtool -N lo delete 1023";
+        assert_eq!((left.found.as_str(), left.advice.as_deref()), (wanted, Some(commands)));
+        let free = rules(0, vec![]);
+        assert!(free.found.contains("0 of 1024 set") && free.state == State::Ok, "{free:?}");
         let whole = InterfaceInfo { rss: Some(Rss { queues: 8, ..rss }), ..card };
         assert_eq!(named(&queues(&whole), "RSS").state, State::Ok);
     }

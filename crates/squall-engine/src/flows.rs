@@ -117,20 +117,27 @@ pub(crate) struct Player {
 struct Pace {
     since: Nanos,
     wakes: u32,
-    /// Frames that have arrived since then, and in the last period the time from one to the next.
-    frames: u32,
+    /// Streams that had begun until then, and in the last period the time from one to the next.
+    streams: u64,
     gap: Nanos,
     often: bool,
     /// Whether any frame moved after the last sleep.
     moved: bool,
 }
 
+/// Open flows and lanes of a worker, and the number of streams that have begun.
+#[derive(Clone, Copy, Default)]
+struct OpenCounts {
+    flows: usize,
+    lanes: usize,
+    streams: u64,
+}
+
 impl Pace {
     /// How long a worker should wait for several frames before it wakes up, if it should: interrupt
-    /// moderation, because a wake-up costs as much as several frames. `counts`: its open flows and
-    /// lanes. With few of them, each would only wait for the other's answer; with little traffic,
-    /// no second frame arrives in time.
-    fn gathers(&mut self, now: Nanos, counts: impl FnOnce() -> (usize, usize)) -> Option<Nanos> {
+    /// moderation, because a wake-up costs as much as several frames. With few flows and lanes, each
+    /// would only wait for the other's answer; with little traffic, no second frame arrives in time.
+    fn gathers(&mut self, now: Nanos, counts: impl Fn() -> OpenCounts) -> Option<Nanos> {
         if !std::mem::take(&mut self.moved) {
             return None;
         }
@@ -138,22 +145,24 @@ impl Pace {
         let passed = now.saturating_sub(self.since);
         if passed >= PACE {
             let often = passed < PACE + PACE && self.wakes >= OFTEN;
-            let gap = Nanos(passed.0 / u64::from(self.frames.max(1)));
-            *self = Self { since: now, often, gap, ..Self::default() };
+            let streams = counts().streams;
+            let gap = Nanos(passed.0 / streams.saturating_sub(self.streams).max(1));
+            *self = Self { since: now, often, streams, gap, ..Self::default() };
         }
         if !self.often {
             return None;
         }
-        let (flows, lanes) = counts();
+        let OpenCounts { flows, lanes, .. } = counts();
         if lanes >= MANY {
-            // Each lane waits for the peer, which answers them one after the other: about this long
-            // after its turn, a lane has its next. Requests that leave a little later than they
+            // Each lane waits for the peer, which answers them one after the other: this long after
+            // its stream, a lane begins its next. Requests that leave a little later than they
             // could are there before the peer is done with the others, and more of them share a
-            // segment.
+            // packet.
             let round = Nanos(self.gap.0.saturating_mul(lanes as u64));
             let time = Nanos(round.0 / OF_ROUND).clamp(GATHER, GATHER_LANES);
-            // With fewer than two frames in this time, each would only wait for itself.
-            if time >= self.gap + self.gap {
+            // With fewer answers in this time, the wait would save little CPU time, and would be in
+            // the measured times of all of them: lanes that think count as lanes, too.
+            if time >= Nanos(self.gap.0.saturating_mul(ANSWERS)) {
                 // It counts for the wake-ups that it replaces, also if turns take as long as it.
                 self.wakes += 2 * (time.0 / GATHER.0) as u32;
                 return Some(time);
@@ -172,9 +181,12 @@ const OFTEN: u32 = 20;
 const MANY: usize = 32;
 /// How long frames gather (docs/adr/0031).
 const GATHER: Nanos = Nanos(50_000);
-/// The longest time for lanes, and the part of the time between two turns of a lane.
-const GATHER_LANES: Nanos = Nanos(200_000);
-const OF_ROUND: u64 = 4;
+/// The longest time for lanes, and the part of the time between two streams of a lane. A sleep costs
+/// as much CPU time as three or four requests of HTTP/3.
+const GATHER_LANES: Nanos = Nanos(500_000);
+const OF_ROUND: u64 = 3;
+/// Number of answers within a wait of lanes from which on it is worth their delay.
+const ANSWERS: u64 = 10;
 
 struct PlayerPort {
     port: usize,
@@ -392,7 +404,7 @@ impl Player {
 /// Open TCP flows of the load.
 #[derive(Clone, Debug, Default)]
 struct OpenFlows {
-    /// The largest number of records on any side.
+    /// The largest number of flows' numbers on any side.
     pub(crate) records: u32,
     /// Each flow with its port.
     flows: Vec<(usize, OpenFlow)>,
@@ -435,7 +447,6 @@ impl Source for Player {
             let port = &mut self.ports[i];
             let came = std::mem::take(&mut port.came);
             self.pace.moved |= came > 0;
-            self.pace.frames = self.pace.frames.saturating_add(came);
             // Flows that became due during the turn wait for the next one, because the overdue
             // times of this turn do not include them.
             let traffic = port.traffic(now).min(port.horizon);
@@ -505,9 +516,14 @@ impl Source for Player {
     }
 
     fn rest(&mut self, now: Nanos) -> Rest {
+        let ports = &self.ports;
         let counts = || {
-            let each = self.ports.iter().map(|port| (port.side.active(), port.side.lanes()));
-            each.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
+            let sides = ports.iter().map(|port| &port.side);
+            sides.fold(OpenCounts::default(), |sum, side| OpenCounts {
+                flows: sum.flows + side.active(),
+                lanes: sum.lanes + side.lanes(),
+                streams: sum.streams + side.streams(),
+            })
         };
         match (self.pace.gathers(now, counts), self.is_full()) {
             (Some(time), _) => Rest::Gather(time),

@@ -128,6 +128,11 @@ pub(crate) trait Source {
         None
     }
 
+    /// Returns its memory, which another thread may free; called after everything else.
+    fn remains(&mut self) -> Option<Shown> {
+        None
+    }
+
     /// Its hosts at `port`, if any, which are the last sink of the port.
     fn sink(&mut self, _port: usize) -> Option<&mut dyn Sink> {
         None

@@ -13,6 +13,7 @@ use crate::{
     command::{Action, Command, Content, Rate},
     generate::Driver,
     hosts::HostTables,
+    sink::Shown,
     source::{Outlets, Rest, STREAMS_AT_ONCE, Source, Turn, earlier_of_others},
     transmit::{Share, Transmitter},
 };
@@ -238,6 +239,10 @@ impl Source for Streams {
             before += tx.count();
         }
         wanted.end < all
+    }
+
+    fn remains(&mut self) -> Option<Shown> {
+        Some(Box::new(std::mem::take(&mut self.tx)))
     }
 
     fn counters(&self, into: &mut Counters) {

@@ -2,7 +2,7 @@
 
 use std::{
     any::Any,
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     io,
     num::NonZeroU64,
     ops::Range,
@@ -140,7 +140,7 @@ pub enum EngineError {
     Uncounted(String, String),
     #[error(
         "the addresses of new templates are none of those that port {0} was opened for\n  try \
-         addresses that the run had from the start, take=all of the port, or a new run"
+         addresses that the run had from the start, a new run, or take=all (af_xdp) without steer"
     )]
     NewHosts(String),
     #[error(
@@ -190,9 +190,9 @@ pub enum EngineError {
 pub struct Running {
     /// Includes streams added during the run.
     plan: Arc<Plan>,
-    /// The plan's streams by number, and whether they still exist. A removed stream keeps its
-    /// number, because counters and signatures refer to it.
-    names: Vec<(String, bool)>,
+    /// The numbers of streams that were removed. They stay in the plan, because counters and
+    /// signatures refer to their numbers.
+    removed: HashSet<usize>,
     ports: Vec<Box<dyn Port>>,
     before: Vec<Option<InterfaceCounters>>,
     threads: Vec<(mpsc::Sender<Message>, Waker, JoinHandle<WorkerResult>)>,
@@ -247,6 +247,12 @@ impl Outcome {
             std::mem::take(&mut self.left).into_iter().partition(|left| left.is::<T>());
         self.left = others;
         of_it.into_iter().filter_map(of_type).collect()
+    }
+
+    /// Removes and returns all other final values, among them the memory of streams, which the
+    /// caller may free on another thread.
+    pub fn remains(&mut self) -> Vec<Shown> {
+        std::mem::take(&mut self.left)
     }
 }
 
@@ -382,7 +388,7 @@ pub fn ready(
     let paces = plan.ports.iter().map(|_| Arc::new(PortPace::new(planned))).collect();
     let (reply, sent_all) = mpsc::channel();
     let mut running = Running {
-        names: plan.streams.iter().map(|s| (s.name.clone(), true)).collect(),
+        removed: HashSet::new(),
         placed: plan.streams.len(),
         open: vec![true; plan.workers.len()],
         added: vec![0; plan.workers.len()],
@@ -749,7 +755,7 @@ impl Running {
 
     /// Names of all streams, by number; streams added during the run come last.
     pub fn stream_names(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().map(|n| n.0.as_str())
+        self.plan.streams.iter().map(|stream| stream.name.as_str())
     }
 
     pub fn port_facts(&self, port: usize) -> &squall_port::PortFacts {
@@ -894,21 +900,19 @@ impl Running {
 
     /// The numbers of all streams, by name: a search for each of many names would take minutes.
     fn numbers(&self) -> HashMap<String, u32> {
-        let live = (0..).zip(&self.names).filter(|(_, (_, live))| *live);
-        live.map(|(number, (name, _))| (name.clone(), number)).collect()
+        self.live().map(|(number, stream)| (stream.name.clone(), number as u32)).collect()
+    }
+
+    /// The streams that were not removed, each with its number.
+    fn live(&self) -> impl DoubleEndedIterator<Item = (usize, &PlanStream)> {
+        self.plan.streams.iter().enumerate().filter(|(number, _)| !self.removed.contains(number))
     }
 
     fn number(&self, name: &str) -> Result<u32, EngineError> {
-        let at = self.names.iter().rposition(|(n, live)| *live && n == name);
-        at.map(|i| i as u32).ok_or_else(|| {
-            let streams = self.names.iter().filter(|n| n.1).map(|n| n.0.as_str());
-            let groups = self
-                .plan
-                .streams
-                .iter()
-                .zip(&self.names)
-                .filter(|(_, n)| n.1)
-                .filter_map(|(s, _)| s.group.as_deref());
+        let found = self.live().rfind(|(_, stream)| stream.name == name);
+        found.map(|(number, _)| number as u32).ok_or_else(|| {
+            let streams = self.live().map(|(_, stream)| stream.name.as_str());
+            let groups = self.live().filter_map(|(_, stream)| stream.group.as_deref());
             let templates = self.plan.flows.iter().flat_map(|flows| &flows.load.templates);
             let templates = templates.map(|template| template.name.as_str());
             let replays = self.plan.replays.iter().map(|replay| replay.name.as_str());
@@ -923,12 +927,13 @@ impl Running {
 
     /// The stream with this name, or the streams of the group with this name.
     fn chosen(&self, name: &str) -> Result<Vec<usize>, EngineError> {
-        let in_group =
-            |i: &usize| self.names[*i].1 && self.plan.streams[*i].group.as_deref() == Some(name);
         match self.number(name) {
             Ok(number) => Ok(vec![number as usize]),
             Err(unknown) => {
-                let group: Vec<_> = (0..self.plan.streams.len()).filter(in_group).collect();
+                let in_group = |(number, stream): (usize, &PlanStream)| {
+                    (stream.group.as_deref() == Some(name)).then_some(number)
+                };
+                let group: Vec<_> = self.live().filter_map(in_group).collect();
                 if group.is_empty() { Err(unknown) } else { Ok(group) }
             }
         }
@@ -1064,7 +1069,7 @@ impl Running {
                 }
                 Change::Remove(name) => {
                     let number = number(self, &numbers, &name)? as usize;
-                    self.names[number].1 = false;
+                    self.removed.insert(number);
                     numbers.remove(&name);
                     let nothing = Action::Replace(Content::Nothing);
                     self.broadcast(Command::to(Part::Stream(number), nothing));
@@ -1079,7 +1084,7 @@ impl Running {
                 }
                 Change::Add(mut stream, next) => {
                     check_mark(&self.plan, &self.ports, &stream)?;
-                    let number = self.names.len() as u32;
+                    let number = self.plan.streams.len() as u32;
                     if number > u16::MAX.into() && stream.program.is_known() {
                         return Err(EngineError::TooMany(stream.name));
                     }
@@ -1087,7 +1092,6 @@ impl Running {
                         stream.program = Arc::new(program);
                     }
                     number_trex(&self.settings, number, &stream);
-                    self.names.push((stream.name.clone(), true));
                     numbers.insert(stream.name.clone(), number);
                     // The stream's index must equal its number, because workers refer to it by
                     // number.

@@ -7,10 +7,13 @@ use std::{
     collections::{BinaryHeap, VecDeque},
 };
 
-/// Buckets: with the bucket width of [`Wheel::new`], ten thousand streams with the same rate fit
-/// the time they cover, so none needs the slower heap.
-const BUCKETS: usize = 4096;
-const WORDS: usize = BUCKETS / 64;
+/// Numbers of buckets, powers of two. With the bucket width of [`Wheel::new`], all streams fit the
+/// time they cover if they have the same rate, so none needs the heap, in which each of a million
+/// streams would be moved some twenty times a frame.
+const LEAST_BUCKETS: usize = 1 << 12;
+const MOST_BUCKETS: usize = 1 << 20;
+/// Number of streams from which on buckets have four frames, and their number grows.
+const MANY: usize = LEAST_BUCKETS + 1;
 /// Up to this number, streams are kept in one sorted list, because an insertion then moves a few
 /// entries within one or two cache lines.
 const FEW: usize = 16;
@@ -34,7 +37,8 @@ pub struct Wheel {
     /// Earliest first.
     current: VecDeque<Entry>,
     buckets: Vec<Vec<Entry>>,
-    occupied: [u64; WORDS],
+    /// A bit for each bucket.
+    occupied: Vec<u64>,
     /// Due after the last bucket.
     far: BinaryHeap<Reverse<Entry>>,
 }
@@ -42,16 +46,21 @@ pub struct Wheel {
 impl Wheel {
     /// A wheel for `streams` streams with `pps` frames/s in total.
     pub fn new(streams: usize, pps: f64) -> Self {
-        // About two frames per bucket.
-        let width = if pps > 0.0 { 2e12 / pps } else { 1e12 };
+        let (frames, buckets) = match streams {
+            0..=FEW => (2.0, 0),
+            // Each bucket is an allocation, so if there are many, they have more frames.
+            MANY.. => (4.0, (streams / 2).next_power_of_two().clamp(LEAST_BUCKETS, MOST_BUCKETS)),
+            _ => (2.0, LEAST_BUCKETS),
+        };
+        let width = if pps > 0.0 { frames * 1e12 / pps } else { 1e12 };
         let shift =
             if streams <= FEW { 63 } else { (width.max(1.0).log2().round() as u32).clamp(4, 50) };
         Self {
             shift,
             tick: 0,
             current: VecDeque::with_capacity(64),
-            buckets: if streams <= FEW { Vec::new() } else { vec![Vec::new(); BUCKETS] },
-            occupied: [0; WORDS],
+            buckets: vec![Vec::new(); buckets],
+            occupied: vec![0; buckets / 64],
             far: BinaryHeap::new(),
         }
     }
@@ -68,8 +77,8 @@ impl Wheel {
                 }
                 _ => self.current.push_back(entry),
             }
-        } else if tick - self.tick < BUCKETS as u64 && !self.buckets.is_empty() {
-            let bucket = tick as usize % BUCKETS;
+        } else if tick - self.tick < self.buckets.len() as u64 {
+            let bucket = self.bucket(tick);
             self.buckets[bucket].push(entry);
             self.occupied[bucket / 64] |= 1 << (bucket % 64);
         } else {
@@ -134,25 +143,31 @@ impl Wheel {
         if self.buckets.is_empty() {
             return None;
         }
-        let first = (self.tick as usize + 1) % BUCKETS;
+        let first = self.bucket(self.tick + 1);
         let (mut word, mut bits) = (first / 64, self.occupied[first / 64] & (!0 << (first % 64)));
-        for _ in 0..=WORDS {
+        for _ in 0..=self.occupied.len() {
             if bits != 0 {
                 let bucket = word * 64 + bits.trailing_zeros() as usize;
-                let ahead = (bucket + BUCKETS - first) % BUCKETS;
+                let ahead = bucket.wrapping_sub(first) & (self.buckets.len() - 1);
                 return Some(self.tick + 1 + ahead as u64);
             }
-            word = (word + 1) % WORDS;
+            word = (word + 1) & (self.occupied.len() - 1);
             bits = self.occupied[word];
         }
         None
+    }
+
+    /// The bucket of `tick`, if there are any: their number is a power of two.
+    #[inline]
+    fn bucket(&self, tick: u64) -> usize {
+        tick as usize & (self.buckets.len() - 1)
     }
 
     /// Makes `tick` the current bucket.
     fn advance(&mut self, tick: u64) {
         self.tick = tick;
         if !self.buckets.is_empty() {
-            let bucket = tick as usize % BUCKETS;
+            let bucket = self.bucket(tick);
             self.current.extend(self.buckets[bucket].drain(..));
             self.occupied[bucket / 64] &= !(1 << (bucket % 64));
         }
@@ -208,6 +223,24 @@ mod tests {
     #[test]
     fn many_streams_of_one_rate_leave_in_order() {
         order_is_exact(10_000, 1e9, |_, _| 10_000_000);
+    }
+
+    #[test]
+    fn streams_of_one_rate_need_no_heap_however_many_they_are() {
+        const STREAMS: u32 = 20_000;
+        let mut wheel = Wheel::new(STREAMS as usize, 1e9);
+        let gap = u64::from(STREAMS) * 1000;
+        for round in 0..3 {
+            for stream in 0..STREAMS {
+                let due = round * gap + u64::from(stream) * 1000;
+                let entry = Entry { due, stream, generation: 0 };
+                if round > 0 {
+                    assert_eq!(wheel.pop(due), Some(Entry { due: due - gap, ..entry }));
+                }
+                wheel.push(entry);
+                assert!(wheel.far.is_empty(), "{stream} in round {round}");
+            }
+        }
     }
 
     #[test]

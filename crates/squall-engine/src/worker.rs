@@ -96,29 +96,48 @@ pub struct StreamTx {
     pub departure_error: Option<Box<Histogram>>,
 }
 
-/// Numbers of frames of a stream that did not leave, by reason. A list, because the maps of a
-/// hundred thousand streams of which a frame was late have 28 MB.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Unsent(Vec<(&'static str, u64)>);
+/// Numbers of frames of a stream that did not leave, by reason. A single reason needs no allocation,
+/// because a million streams that are late would need one in every copy of their counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unsent {
+    One(&'static str, u64),
+    /// None, or several.
+    Many(Box<[(&'static str, u64)]>),
+}
+
+impl Default for Unsent {
+    fn default() -> Self {
+        Self::Many(Box::default())
+    }
+}
 
 impl Unsent {
     pub fn add(&mut self, reason: &'static str, frames: u64) {
-        match self.0.iter_mut().find(|known| known.0 == reason) {
-            Some((_, sum)) => *sum += frames,
-            None => {
-                self.0.reserve_exact(1);
-                self.0.push((reason, frames));
-            }
+        let known = match self {
+            Self::One(first, sum) if *first == reason => Some(sum),
+            Self::One(..) => None,
+            Self::Many(all) => all.iter_mut().find(|one| one.0 == reason).map(|one| &mut one.1),
+        };
+        if let Some(sum) = known {
+            *sum += frames;
+        } else if self.iter().next().is_none() {
+            *self = Self::One(reason, frames);
+        } else {
+            *self = Self::Many(self.iter().chain([(reason, frames)]).collect());
         }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.0.iter().copied()
+        let (one, many) = match self {
+            Self::One(reason, frames) => (Some((*reason, *frames)), &[][..]),
+            Self::Many(all) => (None, &**all),
+        };
+        one.into_iter().chain(many.iter().copied())
     }
 
     /// All frames, whatever the reason.
     pub fn total(&self) -> u64 {
-        self.0.iter().map(|(_, frames)| frames).sum()
+        self.iter().map(|(_, frames)| frames).sum()
     }
 }
 
@@ -347,7 +366,9 @@ impl Worker {
         // Read on the worker's own thread, because the kernel counts per thread.
         let preempted = preempted();
         left.extend(self.sources.iter_mut().filter_map(|source| source.leave()));
-        (Snapshot { preempted, rx, ..self.snapshot(true) }, left)
+        let snapshot = Snapshot { preempted, rx, ..self.snapshot(true) };
+        left.extend(self.sources.iter_mut().filter_map(|source| source.remains()));
+        (snapshot, left)
     }
 
     /// One round: mailbox, receive, send, rest.
@@ -521,8 +542,11 @@ impl Worker {
                 _ => {}
             }
         }
+        let bearable = self.rx.iter().map(|rx| rx.queue.rest()).min();
         if let Some(longest) = gathers.or(full.then_some(NAP)) {
-            return self.nap(time, longest);
+            // `rest` is a quarter of a ring. Longer than a nap only if half a ring is enough.
+            let ring = bearable.map_or(longest, |rest| (rest + rest).max(NAP));
+            return self.nap(time, longest.min(ring));
         }
         // If frames arrive fast, a sleep gathers many of them, whereas a queue that signals each
         // frame would wake the worker for each. An event that is not a frame (the interface went
@@ -535,7 +559,6 @@ impl Worker {
         {
             return passed;
         }
-        let bearable = self.rx.iter().map(|rx| rx.queue.rest()).min();
         let longest = match bearable {
             _ if reacts => NAP,
             Some(bearable) if fast => bearable,
@@ -803,5 +826,27 @@ impl Worker {
             }
         }
         snapshot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_did_not_leave_add_up_by_reason() {
+        let mut unsent = Unsent::default();
+        assert_eq!((unsent.iter().count(), unsent.total()), (0, 0));
+        unsent.add("late", 0);
+        unsent.add("late", 3);
+        assert_eq!(unsent, Unsent::One("late", 3));
+        for (reason, frames) in [("link_down", 2), ("late", 1), ("no_host", 5), ("link_down", 4)] {
+            unsent.add(reason, frames);
+        }
+        let all: Vec<_> = unsent.iter().collect();
+        assert_eq!(all, [("late", 4), ("link_down", 6), ("no_host", 5)]);
+        assert_eq!(unsent.total(), 15);
+        // As small as a list, without its allocation.
+        assert_eq!(size_of::<Unsent>(), size_of::<Vec<u64>>());
     }
 }

@@ -6,7 +6,9 @@ use squall_apps::{
     Apps, EarlyData, Http2, Http3, Observer, Program, ProgramError, ProgramId, ProtocolError,
     State, Tls,
 };
-use squall_tcp::{Application, ClassId, Deed, Event, Events, FlowId, Piece, Reason, Socket, Tuple};
+use squall_tcp::{
+    Application, ClassId, Deed, Event, Events, FlowId, Piece, Reason, Socket, StateParts, Tuple,
+};
 use squall_units::Nanos;
 
 use crate::{
@@ -221,6 +223,21 @@ impl AppRecorder {
         self.apps.memory() + self.begun.capacity() * size_of::<Begun>()
     }
 
+    /// See [`Apps::rebound`].
+    pub fn rebound(&mut self, socket: &mut Socket<'_, State>, moved: bool) {
+        self.apps.rebound(socket, moved);
+        self.note_answer(socket);
+    }
+
+    /// Records the begin of an answer in the step that has just run.
+    #[inline]
+    fn note_answer(&mut self, socket: &mut Socket<'_, State>) {
+        if std::mem::take(&mut self.apps.observer_mut().answering) {
+            let (flow, now) = (socket.id(), socket.real());
+            self.answered(self.apps.program(socket.state()), flow, now);
+        }
+    }
+
     /// Records the begin of the first answer of a flow of this side.
     fn answered(&mut self, program: ProgramId, flow: FlowId, now: Nanos) {
         let Some(begun) = self.begun.get_mut(flow.0 as usize) else { return };
@@ -243,11 +260,7 @@ impl Application for AppRecorder {
     fn event(&mut self, socket: &mut Socket<'_, State>, event: Event<'_>) {
         let Event::Gone(reason) = event else {
             self.apps.on_event(socket, event);
-            if std::mem::take(&mut self.apps.observer_mut().answering) {
-                let (flow, now) = (socket.id(), socket.real());
-                self.answered(self.apps.program(socket.state()), flow, now);
-            }
-            return;
+            return self.note_answer(socket);
         };
         let (program, flow) = (self.apps.program(socket.state()), socket.id());
         if reason != Reason::Closed || !self.apps.on_closed(socket.state(), flow) {
@@ -323,6 +336,14 @@ impl Application for AppRecorder {
         let program = self.apps.program(&state);
         self.apps.observer_mut().opened(program);
         Some((class, state))
+    }
+
+    fn divide(state: &State) -> Option<StateParts> {
+        Some(state.divide())
+    }
+
+    fn join(parts: &StateParts) -> State {
+        State::join(parts)
     }
 
     fn listens(&self, flow: &Tuple) -> bool {

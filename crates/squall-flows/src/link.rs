@@ -15,7 +15,7 @@ use squall_host::{
     Answer, Arp, BoundHost, HostTable, NeighborCache, NeighborMessage, PPP_IPV4, PPP_IPV6,
     PPPOE_SESSION, PppoePacket, echo_reply, is_of_a_flow, solicited_node,
 };
-use squall_tcp::{Tuple, tuple4};
+use squall_tcp::{Tuple, tuple4, tuple6};
 use squall_units::{Cut, Division, MacAddr, Nanos, be16, be32};
 use squall_wire::{
     checksum::{fold, sum},
@@ -1088,6 +1088,31 @@ impl Link {
         self.room_any(now, out, &tuple4(addresses, ports), len, Cut::WHOLE)
     }
 
+    /// As [`Link::room`], for one segment over IPv6. Addresses and ports: local, remote.
+    #[inline(always)]
+    pub fn room6<'o>(
+        &'o mut self,
+        now: Nanos,
+        out: &'o mut impl FrameOutput,
+        addresses: [u128; 2],
+        ports: [u16; 2],
+        len: usize,
+    ) -> Option<&'o mut [u8]> {
+        let [_, remote] = addresses;
+        if let Some(mac) = self.plain
+            && let Some(to) = self.known6(remote)
+            && ETHERNET + len <= out.longest()
+        {
+            let frame = out.frame(ETHERNET + len, Cut::WHOLE)?;
+            let (head, packet) =
+                frame.split_first_chunk_mut::<ETHERNET>().expect("as long as was asked for");
+            *head = ethernet(to, mac, IPV6);
+            self.statistics.frames_sent += 1;
+            return Some(packet);
+        }
+        self.room_any(now, out, &tuple6(addresses, ports), len, Cut::WHOLE)
+    }
+
     /// The next hop's MAC address as a number, if it is in the cache.
     #[inline(always)]
     fn known(&self, remote: IpAddr) -> Option<u64> {
@@ -1108,6 +1133,18 @@ impl Link {
         }
         let (address, mac) = self.recent4[place4(remote)];
         (address == remote && mac != 0).then_some(mac)
+    }
+
+    /// [`Link::known`] for IPv6.
+    #[inline(always)]
+    fn known6(&self, remote: u128) -> Option<u64> {
+        if let Some(mac) = self.hops[1] {
+            return Some(number(mac));
+        }
+        match &self.recent[place4(remote as u32)] {
+            (IpAddr::V6(address), mac) if u128::from(*address) == remote => Some(number(*mac)),
+            _ => None,
+        }
     }
 
     #[inline(never)]

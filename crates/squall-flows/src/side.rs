@@ -9,7 +9,8 @@ use std::{
 };
 
 use squall_apps::{
-    Apps, Call, Listener, Peers, Program, ProgramError, ProgramId, State, Transport, quic_worker,
+    Apps, Call, Listener, MigrateTo, Peers, Program, ProgramError, ProgramId, State, Transport,
+    quic_worker,
 };
 use squall_bpf::owner;
 use squall_host::{Answer, HostTable};
@@ -137,10 +138,11 @@ impl Part {
     }
 }
 
-/// Memory of an open flow at one end in octets, if nothing is lost: a record of 96, 4 to 16 for its
-/// timers, 16 while it has data to send, 8 to 24 in the table (most while it grows), 8 for a
-/// client's times. A flow in TIME-WAIT takes 40 to 56, and 36 more for IPv6.
-pub const FLOW_OCTETS: u64 = 160;
+/// Memory of an open flow at one end in octets, if nothing is lost: a record of 100 or, while it
+/// waits with nothing to send, 52; 6 for its number, 4 to 16 for its timers, 16 while it has data
+/// to send, 8 to 24 in the table (most while it grows), 8 for a client's times. A flow in TIME-WAIT
+/// takes 40 to 56, and 36 more for IPv6.
+pub const FLOW_OCTETS: u64 = 170;
 
 /// The default of [`SideSettings::flows`] on a machine with `memory` octets: as many as fit half of
 /// it, but at least 2^21 and at most 2^28. Records and tables grow with the load, so unused room
@@ -344,8 +346,8 @@ struct ClientTemplate {
     /// Number of flows begun by other flows, and number of ports tried for them.
     called: u64,
     ports_tried: u64,
-    /// Number of ports that were tried for flows that move.
-    ports_moved: u64,
+    /// Number of ends that were tried for flows that move.
+    ends_moved: u64,
     not_begun: NotBegun,
 }
 
@@ -582,7 +584,7 @@ impl Side {
                 only_called: template.arrival == Arrival::Called,
                 called: 0,
                 ports_tried: 0,
-                ports_moved: 0,
+                ends_moved: 0,
                 not_begun: NotBegun::default(),
             });
             // Stored for UDP only, where a server may send after its client has ended
@@ -1337,29 +1339,41 @@ impl Side {
         }
     }
 
-    /// Gives flows another port whose connections move (RFC 9000 section 9). Deferred as calls are:
-    /// only the side knows which ports are free.
+    /// Gives flows another port or address whose connections move (RFC 9000 section 9). Deferred as
+    /// calls are: only the side knows which are free.
     #[cold]
     fn move_flows(&mut self, now: Nanos) {
-        while let Some(flow) = self.stack.app_mut().apps.take_move() {
-            let moved = self.move_flow(now, flow);
-            self.stack.with(now, flow, |app, socket| app.apps.rebound(socket, moved));
+        while let Some((flow, to)) = self.stack.app_mut().apps.take_move() {
+            let moved = self.move_flow(now, flow, to);
+            self.stack.with(now, flow, |app, socket| app.rebound(socket, moved));
         }
     }
 
-    /// Returns whether there was a port.
-    fn move_flow(&mut self, now: Nanos, flow: FlowId) -> bool {
+    /// Returns whether there was another end.
+    fn move_flow(&mut self, now: Nanos, flow: FlowId, to: MigrateTo) -> bool {
         let of = |app: &mut AppRecorder, socket: &mut Socket<'_, State>| {
+            // Messages that wait have the length that the present ends give them.
+            squall_tcp::Application::event(app, socket, squall_tcp::Event::Settle);
             (app.apps.program(socket.state()), socket.tuple())
         };
         let Some((program, tuple)) = self.stack.with(now, flow, of) else { return false };
+        // Its last answers may have ended it.
+        if self.stack.with(now, flow, |_, _| ()).is_none() {
+            return false;
+        }
         let Some(clients) = &mut self.clients else { return false };
         let all = &clients.templates[..clients.first_scripted];
         let Some(number) = all.iter().position(|of| of.program == program) else { return false };
         for _ in 0..MAX_TRIES {
-            let Some(port) = clients.another_port(number, &tuple) else { break };
-            let moved = Tuple { local_port: port, ..tuple };
-            if self.stack.rebind(flow, &moved).is_ok() {
+            let Some(place) = clients.another_end(number, &tuple, to) else { break };
+            let disabled = self.disabled.as_ref();
+            if disabled.is_some_and(|all| all.clients.contains(&place.tuple.local)) {
+                continue;
+            }
+            if self.stack.rebind(flow, &place.tuple).is_ok() {
+                if let Some(host) = place.host {
+                    self.link.add_host(host);
+                }
                 return true;
             }
         }
@@ -1647,6 +1661,11 @@ impl Side {
     /// Number of lanes: programs that share connections (HTTP/2 and HTTP/3).
     pub fn lanes(&self) -> usize {
         self.stack.app().apps.lanes()
+    }
+
+    /// Number of streams of HTTP/2 and HTTP/3 that have begun.
+    pub fn streams(&self) -> u64 {
+        self.stack.app().apps.streams()
     }
 
     /// The open TCP flows among `most` records from number `from`, without those in TIME-WAIT.
@@ -2175,19 +2194,39 @@ impl Clients {
         Err(NotBegun::PORTS)
     }
 
-    /// The next port for a flow of a template that moves, from the last port of the pool down, with
-    /// which it stays this worker's. `None`: the worker has none of them.
-    fn another_port(&mut self, number: usize, flow: &Tuple) -> Option<u16> {
+    /// The next end for a flow of a template that moves, with which it stays this worker's: a port
+    /// from the last one of the pool down, of its own or of another address. `None`: the worker has
+    /// none of them.
+    fn another_end(&mut self, number: usize, flow: &Tuple, to: MigrateTo) -> Option<Place> {
         let of = &mut self.templates[number];
-        let ports = of.tuples.ports();
-        let tries = (MAX_SEARCH * self.seat.among().1).min(ports);
+        let (addresses, ports) = (of.tuples.addresses(), of.tuples.ports());
+        let all = if to == MigrateTo::Port { ports } else { of.tuples.len() };
+        let tries = (MAX_SEARCH * self.seat.among().1).min(all);
         for _ in 0..tries {
-            of.ports_moved += 1;
-            let local_port = of.tuples.port(ports - of.ports_moved % ports);
-            let tuple = Tuple { local_port, ..*flow };
-            let own = self.seat.is_only() || self.seat.has(&tuple);
-            if own && local_port != flow.local_port {
-                return Some(local_port);
+            of.ends_moved += 1;
+            let port = of.tuples.port(ports - of.ends_moved % ports);
+            let mut tuple = Tuple { local_port: port, ..*flow };
+            let mut host = None;
+            match (to, &mut self.pools[of.pool].hosts) {
+                (MigrateTo::Port, _) => {}
+                (MigrateTo::Address, Some(hosts)) => {
+                    let next = hosts.next()?;
+                    (tuple.local, host) = (next.1.address, Some(next));
+                }
+                (MigrateTo::Address, None) => {
+                    let others = addresses.checked_sub(1).filter(|others| *others > 0)?;
+                    // Mixed, because the port advances with the same number.
+                    let draw = squall_units::mix(of.ends_moved, 0) % others;
+                    let next = of.tuples.index_of(flow.local)? + 1 + draw;
+                    tuple.local = of.tuples.address(next % addresses);
+                }
+            }
+            let moved = match to {
+                MigrateTo::Port => tuple.local_port != flow.local_port,
+                MigrateTo::Address => tuple.local != flow.local,
+            };
+            if moved && (self.seat.is_only() || self.seat.has(&tuple)) {
+                return Some(Place { tuple, position: 0, host });
             }
         }
         None
@@ -2417,6 +2456,17 @@ impl<O: FrameOutput> Output for Framer<'_, O> {
         len: usize,
     ) -> Option<&mut [u8]> {
         self.link.room4(self.now, self.out, addresses, ports, len)
+    }
+
+    #[inline(always)]
+    fn segment6(
+        &mut self,
+        _class: ClassId,
+        addresses: [u128; 2],
+        ports: [u16; 2],
+        len: usize,
+    ) -> Option<&mut [u8]> {
+        self.link.room6(self.now, self.out, addresses, ports, len)
     }
 }
 

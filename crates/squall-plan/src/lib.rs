@@ -432,7 +432,10 @@ impl Plan {
     /// here.
     pub fn others_send(&self) -> bool {
         let away = |stream: &PlanStream| stream.division == StreamDivision::Elsewhere;
-        self.streams.iter().any(away) || self.replays.iter().any(|replay| replay.elsewhere)
+        // The ports first, because there may be a million streams.
+        let streams = || self.streams.iter().any(away);
+        let replays = || self.replays.iter().any(|replay| replay.elsewhere);
+        self.has_other_nodes() && (streams() || replays())
     }
 
     /// Number of sources that send through `port`: its streams, each replay, and flows.

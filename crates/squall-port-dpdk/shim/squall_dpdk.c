@@ -24,6 +24,7 @@
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <rte_flow.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_malloc.h>
@@ -193,8 +194,15 @@ static struct {
 	uint32_t mtu;
 	uint32_t use;
 	uint32_t tx_descriptors;
+	/* As configured, for rules whose frames several queues get. */
+	struct rte_eth_rss_conf rss;
+	uint8_t has_rules;
 	struct rte_mempool *rx_pools[RTE_MAX_QUEUES_PER_PORT];
 } devices[RTE_MAX_ETHPORTS];
+
+/* With a period of 16 bits, the hash is the same after addresses and ports are swapped: both directions of a flow come
+ * to one queue (Woo and Park, Scalable TCP Session Monitoring with Symmetric Receive-side Scaling, 2012). */
+static uint8_t rss_key[64];
 
 static int rx_ticks_at = -1, tx_ticks_at = -1;
 static uint64_t rx_ticks_flag, tx_ticks_flag;
@@ -330,20 +338,21 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 	struct rte_eth_txconf tx_conf;
 	struct rte_eth_rxconf rx_conf;
 	uint16_t rx_descriptors, tx_descriptors;
-	uint8_t rss_key[64];
+	struct rte_flow_error error;
 	int outcome = rte_eth_dev_info_get(port, &info);
 
 	if (outcome != 0)
 		return outcome;
+	/* Some drivers only accept it before the device is configured. */
+	if ((config->use & SQ_ISOLATED) && rte_flow_isolate(port, 1, &error) != 0)
+		config->use &= ~SQ_ISOLATED;
 	if (config->use & SQ_RSS) {
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 		conf.rx_adv_conf.rss_conf.rss_hf =
 			info.flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP);
-		/* With a period of 16 bits, the hash is the same after addresses and ports are swapped: both directions of a
-		 * flow come to one queue (Woo and Park, Scalable TCP Session Monitoring with Symmetric Receive-side Scaling,
-		 * 2012). The driver's own key stays where another length is needed. */
 		for (size_t i = 0; i < sizeof(rss_key); i++)
 			rss_key[i] = i % 2 == 0 ? 0x6d : 0x5a;
+		/* The driver's own key stays where another length is needed. */
 		if (info.hash_key_size >= 40 && info.hash_key_size <= sizeof(rss_key)) {
 			conf.rx_adv_conf.rss_conf.rss_key = rss_key;
 			conf.rx_adv_conf.rss_conf.rss_key_len = info.hash_key_size;
@@ -387,6 +396,7 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 	devices[port].use = config->use;
 	devices[port].rx_queues = (uint16_t)config->rx_queues;
 	devices[port].tx_descriptors = tx_descriptors;
+	devices[port].rss = conf.rx_adv_conf.rss_conf;
 
 	/* Sets receive queues up first, because af_xdp sends through their memory. */
 	rx_conf = info.default_rxconf;
@@ -406,6 +416,72 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 		/* The counters start at 0, because Squall compares them with the frames that it has passed to the device. */
 		rte_eth_stats_reset(port);
 	}
+	return outcome;
+}
+
+/* Makes a rule of rte_flow: a pattern of headers, each with the values and the bits to compare, and what to do. */
+static int sq_steer(uint16_t port, const struct sq_rule *rule, char *why, size_t room)
+{
+	const struct rte_flow_attr ingress = { .ingress = 1 };
+	const struct rte_eth_rss_conf *spread = &devices[port].rss;
+	struct rte_flow_item_eth eth = { .hdr.ether_type = RTE_BE16(RTE_ETHER_TYPE_ARP) };
+	struct rte_flow_item_eth eth_mask = { .hdr.ether_type = RTE_BE16(0xffff) };
+	struct rte_flow_item_ipv4 ipv4 = { 0 }, ipv4_mask = { 0 };
+	struct rte_flow_item_ipv6 ipv6 = { 0 }, ipv6_mask = { 0 };
+	struct rte_flow_item_tcp tcp = { .hdr.dst_port = rte_cpu_to_be_16(rule->to_port) };
+	struct rte_flow_item_tcp tcp_mask = { .hdr.dst_port = RTE_BE16(0xffff) };
+	struct rte_flow_item_udp udp = { .hdr.dst_port = rte_cpu_to_be_16(rule->to_port) };
+	struct rte_flow_item_udp udp_mask = { .hdr.dst_port = RTE_BE16(0xffff) };
+	struct rte_flow_item pattern[4] = { { .type = RTE_FLOW_ITEM_TYPE_ETH } };
+	uint16_t queues[RTE_MAX_QUEUES_PER_PORT];
+	struct rte_flow_action_queue first = { .index = 0 };
+	struct rte_flow_action_rss all = {
+		.types = spread->rss_hf, .key = spread->rss_key, .key_len = spread->rss_key_len,
+		.queue = queues, .queue_num = devices[port].rx_queues,
+	};
+	struct rte_flow_action actions[2] = { { .type = RTE_FLOW_ACTION_TYPE_QUEUE, .conf = &first } };
+	struct rte_flow_error error = { 0 };
+	uint8_t mask[16] = { 0 };
+	unsigned int headers = 1;
+	int outcome;
+
+	for (unsigned int bit = 0; bit < rule->bits && bit < 8 * sizeof(mask); bit++)
+		mask[bit / 8] |= (uint8_t)(0x80 >> bit % 8);
+	if (rule->family == 0) {
+		pattern[0].spec = &eth;
+		pattern[0].mask = &eth_mask;
+	} else if (rule->family == 4) {
+		memcpy(&ipv4.hdr.dst_addr, rule->address, 4);
+		memcpy(&ipv4_mask.hdr.dst_addr, mask, 4);
+		pattern[headers++] = (struct rte_flow_item){ RTE_FLOW_ITEM_TYPE_IPV4, &ipv4, NULL, &ipv4_mask };
+	} else {
+		memcpy(&ipv6.hdr.dst_addr, rule->address, 16);
+		memcpy(&ipv6_mask.hdr.dst_addr, mask, 16);
+		pattern[headers++] = (struct rte_flow_item){ RTE_FLOW_ITEM_TYPE_IPV6, &ipv6, NULL, &ipv6_mask };
+	}
+	/* Drivers accept a header without values more often than one whose values are not compared. */
+	if (rule->family != 0 && rule->bits == 0)
+		pattern[1].spec = pattern[1].mask = NULL;
+	if (rule->protocol == IPPROTO_TCP)
+		pattern[headers++] = (struct rte_flow_item){ RTE_FLOW_ITEM_TYPE_TCP, &tcp, NULL, &tcp_mask };
+	if (rule->protocol == IPPROTO_UDP)
+		pattern[headers++] = (struct rte_flow_item){ RTE_FLOW_ITEM_TYPE_UDP, &udp, NULL, &udp_mask };
+	pattern[headers].type = RTE_FLOW_ITEM_TYPE_END;
+	/* RSS hashes addresses and ports, which ARP frames lack. */
+	if (devices[port].rx_queues > 1 && rule->family != 0) {
+		for (uint16_t queue = 0; queue < devices[port].rx_queues; queue++)
+			queues[queue] = queue;
+		actions[0] = (struct rte_flow_action){ .type = RTE_FLOW_ACTION_TYPE_RSS, .conf = &all };
+	}
+	actions[1].type = RTE_FLOW_ACTION_TYPE_END;
+
+	outcome = rte_flow_validate(port, &ingress, pattern, actions, &error);
+	if (outcome == 0 && rte_flow_create(port, &ingress, pattern, actions, &error) == NULL)
+		outcome = rte_errno != 0 ? -rte_errno : -EIO;
+	if (outcome == 0)
+		devices[port].has_rules = 1;
+	else
+		snprintf(why, room, "%s", error.message != NULL ? error.message : rte_strerror(-outcome));
 	return outcome;
 }
 
@@ -435,9 +511,12 @@ static void detach(void *argument)
 	struct detach_job *job = argument;
 	struct rte_eth_dev_info info;
 	struct rte_device *device = NULL;
+	struct rte_flow_error error;
 
 	if (rte_eth_dev_info_get(job->port, &info) == 0)
 		device = info.device;
+	if (devices[job->port].has_rules)
+		rte_flow_flush(job->port, &error);
 	rte_eth_dev_stop(job->port);
 	rte_eth_dev_close(job->port);
 	job->outcome = device != NULL ? rte_dev_remove(device) : 0;
@@ -841,16 +920,45 @@ static void sq_tx_close(struct sq_tx *tx)
 struct sq_rx {
 	uint16_t port, queue;
 	uint8_t registered;
+	/* Number of mbufs whose frames are lent. */
+	uint16_t lent;
+	struct sq_region region;
+	struct rte_mbuf *mbufs[SQ_BATCH];
 };
 
-static int sq_rx_open(uint16_t port, uint16_t queue, struct sq_rx **opened)
+static int sq_rx_open(uint16_t port, uint16_t queue, struct sq_rx **opened, struct sq_region *region)
 {
-	*opened = calloc(1, sizeof(**opened));
-	if (*opened == NULL)
+	const struct rte_mempool *pool = devices[port].rx_pools[queue];
+	struct sq_rx *rx = calloc(1, sizeof(*rx));
+
+	if (rx == NULL)
 		return -ENOMEM;
-	(*opened)->port = port;
-	(*opened)->queue = queue;
+	rx->port = port;
+	rx->queue = queue;
+	/* The driver of af_xdp sends from the same pool, in another thread. */
+	if (pool->nb_mem_chunks == 1 && !(devices[port].use & SQ_BORROWED)) {
+		const struct rte_mempool_memhdr *chunk = STAILQ_FIRST(&pool->mem_list);
+
+		rx->region = (struct sq_region){ .base = chunk->addr, .octets = chunk->len };
+	}
+	*region = rx->region;
+	*opened = rx;
 	return 0;
+}
+
+/* Whether all frames can be read where the device wrote them: each in one mbuf of the queue's memory (net_ring passes
+ * the sender's mbufs on), and with its tag. */
+static int can_lend(const struct sq_rx *rx, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		const struct rte_mbuf *mbuf = rx->mbufs[i];
+		uint64_t offset = (uintptr_t)rte_pktmbuf_mtod(mbuf, const uint8_t *) - (uintptr_t)rx->region.base;
+
+		if (mbuf->nb_segs != 1 || (mbuf->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED) || offset >= rx->region.octets ||
+		    mbuf->data_len > rx->region.octets - offset)
+			return 0;
+	}
+	return 1;
 }
 
 /* Copies a frame of one or more mbufs, at most `room` octets of it. Returns the length copied. */
@@ -882,9 +990,15 @@ static uint32_t restore_tag(const struct rte_mbuf *mbuf, uint8_t *frame, uint32_
 	return len + 4;
 }
 
-static uint32_t sq_rx_receive(struct sq_rx *rx, uint8_t *to, uint32_t room, struct sq_frame *frames, uint64_t *now)
+static uint64_t ticks_of(const struct rte_mbuf *mbuf)
 {
-	struct rte_mbuf *mbufs[SQ_BATCH];
+	return rx_ticks_flag != 0 && (mbuf->ol_flags & rx_ticks_flag) ? *RTE_MBUF_DYNFIELD(mbuf, rx_ticks_at, const uint64_t *) : 0;
+}
+
+static uint32_t sq_rx_receive(struct sq_rx *rx, uint8_t *to, uint32_t room, struct sq_frame *frames, uint64_t *now,
+                              uint32_t *lent)
+{
+	struct rte_mbuf **mbufs = rx->mbufs;
 	struct timespec time;
 	uint64_t offset = 0;
 	uint16_t n;
@@ -893,6 +1007,11 @@ static uint32_t sq_rx_receive(struct sq_rx *rx, uint8_t *to, uint32_t room, stru
 		register_thread();
 		rx->registered = 1;
 	}
+	/* Frees the batch in bulk, so that the pool is accessed once. */
+	if (rx->lent > 0)
+		rte_pktmbuf_free_bulk(mbufs, rx->lent);
+	rx->lent = 0;
+	*lent = 0;
 	n = rte_eth_rx_burst(rx->port, rx->queue, mbufs, SQ_BATCH);
 	if (n == 0)
 		return 0;
@@ -903,6 +1022,21 @@ static uint32_t sq_rx_receive(struct sq_rx *rx, uint8_t *to, uint32_t room, stru
 	/* Prefetches the whole batch first, so that its cache misses overlap. */
 	for (uint16_t i = 0; i < n; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], const void *));
+	if (likely(can_lend(rx, n))) {
+		for (uint16_t i = 0; i < n; i++) {
+			const struct rte_mbuf *mbuf = mbufs[i];
+
+			frames[i] = (struct sq_frame){
+				.offset = (uintptr_t)rte_pktmbuf_mtod(mbuf, const uint8_t *) - (uintptr_t)rx->region.base,
+				.len = mbuf->data_len < room ? mbuf->data_len : room,
+				.wire_len = mbuf->pkt_len,
+				.ticks = ticks_of(mbuf),
+			};
+		}
+		rx->lent = n;
+		*lent = 1;
+		return n;
+	}
 	for (uint16_t i = 0; i < n; i++) {
 		const struct rte_mbuf *mbuf = mbufs[i];
 		uint32_t len, wire_len = mbuf->pkt_len;
@@ -918,18 +1052,17 @@ static uint32_t sq_rx_receive(struct sq_rx *rx, uint8_t *to, uint32_t room, stru
 			len = restore_tag(mbuf, to + offset, len, room);
 			wire_len += 4;
 		}
-		frames[i] = (struct sq_frame){ .offset = offset, .len = len, .wire_len = wire_len };
-		if (rx_ticks_flag != 0 && (mbuf->ol_flags & rx_ticks_flag))
-			frames[i].ticks = *RTE_MBUF_DYNFIELD(mbuf, rx_ticks_at, const uint64_t *);
+		frames[i] = (struct sq_frame){ .offset = offset, .len = len, .wire_len = wire_len, .ticks = ticks_of(mbuf) };
 		offset += UP(len, CACHE_LINE);
 	}
-	/* Frees the batch in bulk, so that the pool is accessed once. */
 	rte_pktmbuf_free_bulk(mbufs, n);
 	return n;
 }
 
 static void sq_rx_close(struct sq_rx *rx)
 {
+	if (rx->lent > 0)
+		rte_pktmbuf_free_bulk(rx->mbufs, rx->lent);
 	free(rx);
 }
 
@@ -951,6 +1084,7 @@ const struct sq_api *squall_dpdk_api(uint32_t abi)
 		.attach = sq_attach,
 		.describe = sq_describe,
 		.configure = sq_configure,
+		.steer = sq_steer,
 		.link = sq_link,
 		.counters = sq_counters,
 		.read_clock = sq_read_clock,

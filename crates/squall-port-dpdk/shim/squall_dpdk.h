@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Changes with any declaration below; src/shim.rs has the same number and layouts. */
-#define SQ_ABI 2
+#define SQ_ABI 3
 
 /* Maximum number of frames in a batch (squall_port::BATCH). */
 #define SQ_BATCH 64
@@ -27,6 +27,7 @@
 #define SQ_BORROWED 64u /* the device uses a kernel interface, whose settings must not be changed */
 #define SQ_TX_TCP_CUT 128u /* the device cuts TCP frames, and computes the checksums of the pieces */
 #define SQ_SYMMETRIC 256u /* set by configure: RSS gives both directions of a flow to one queue */
+#define SQ_ISOLATED 512u /* only frames of rules arrive; configure clears it if the driver cannot do that */
 #define SQ_COUNT_DOWN 32u /* for a transmit queue: the driver frees frames singly, and does little else */
 
 struct sq_device {
@@ -55,6 +56,16 @@ struct sq_counters {
 	uint64_t rx_packets, rx_octets, rx_missed, rx_no_mbuf, rx_errors;
 };
 
+/* Frames for the receive queues of a port: ARP frames, or packets to addresses that begin with the same bits. */
+struct sq_rule {
+	uint8_t address[16]; /* destination; with IPv4 in the first four octets */
+	uint8_t family;      /* 4, 6; 0: ARP */
+	uint8_t bits;        /* length of the prefix to compare */
+	uint8_t protocol;    /* 6 (TCP), 17 (UDP); 0: all packets */
+	uint8_t unused;
+	uint16_t to_port;    /* destination port; with a protocol */
+};
+
 /* The same time on CLOCK_MONOTONIC and on the device's clock. */
 struct sq_clock {
 	int64_t monotonic_ns;
@@ -62,8 +73,14 @@ struct sq_clock {
 	double ticks_per_ns;
 };
 
+/* Memory of a receive queue's mbufs. */
+struct sq_region {
+	const uint8_t *base;
+	uint64_t octets; /* 0: frames are always copied */
+};
+
 struct sq_frame {
-	uint64_t offset; /* in the buffer `to` */
+	uint64_t offset; /* in the queue's region if the frames are lent, else in the buffer `to` */
 	uint32_t len, wire_len;
 	uint64_t ticks;  /* the device's stamp; 0: none */
 };
@@ -104,6 +121,9 @@ struct sq_api {
 	int (*describe)(uint16_t port, struct sq_device *);
 	/* Configures and starts; `config` returns the values in effect. */
 	int (*configure)(uint16_t port, struct sq_config *config);
+	/* Sets a rule until the device is removed. With several queues, RSS spreads its frames. `why`: the driver's message
+	 * after a refusal, as text with a final 0. */
+	int (*steer)(uint16_t port, const struct sq_rule *, char *why, size_t room);
 	int (*link)(uint16_t port, uint32_t *speed_mbps); /* 1 up, 0 down */
 	int (*counters)(uint16_t port, struct sq_counters *);
 	int (*read_clock)(uint16_t port, uint64_t *ticks);
@@ -123,10 +143,12 @@ struct sq_api {
 	uint32_t (*tx_held)(struct sq_tx *);
 	void (*tx_close)(struct sq_tx *);
 
-	int (*rx_open)(uint16_t port, uint16_t queue, struct sq_rx **);
-	/* Copies at most SQ_BATCH received frames to `to`: at most `room` octets (a multiple of 64) of each, starting at a
-	 * multiple of 64 octets. `now`: CLOCK_MONOTONIC just after the frames were taken. Returns the number of frames. */
-	uint32_t (*rx_receive)(struct sq_rx *, uint8_t *to, uint32_t room, struct sq_frame *frames, uint64_t *now);
+	int (*rx_open)(uint16_t port, uint16_t queue, struct sq_rx **, struct sq_region *);
+	/* Takes at most SQ_BATCH received frames, at most `room` octets (a multiple of 64) of each. Lends them until the next
+	 * call (`lent`: 1), or copies them to `to`, each to a multiple of 64 octets (`lent`: 0). `now`: CLOCK_MONOTONIC just
+	 * after the frames were taken. Returns the number of frames. */
+	uint32_t (*rx_receive)(struct sq_rx *, uint8_t *to, uint32_t room, struct sq_frame *frames, uint64_t *now,
+	                       uint32_t *lent);
 	void (*rx_close)(struct sq_rx *);
 };
 

@@ -221,6 +221,13 @@ impl Device {
             &mut config,
         )?;
         self.require(options.launch_ns.is_some(), "launch", shim::TX_LAUNCH, &mut config)?;
+        if let Some(steer) = &options.steer {
+            if config.rx_queues == 0 {
+                let problem = format!("steer={steer} without a receive queue (rx_queues=1)");
+                return Err(self.address.error(problem).into());
+            }
+            config.using |= shim::ISOLATED;
+        }
         if options.cuts {
             // net_tap cuts in software, by mbufs that refer to the frame's. Those find its mbuf in
             // front of its octets, where a slot has the frame before.

@@ -7,9 +7,8 @@
 //! `make dpdk`), which is loaded when the first such port opens.
 //!
 //! Frames are written where the device reads them, without an allocation or atomic operation per
-//! frame (see `shim/squall_dpdk.c`, Transmit). Received frames are copied: a batch must be one
-//! region of memory that does not change while it is borrowed, but the mbufs of a batch lie among
-//! others to which the device writes.
+//! frame (see `shim/squall_dpdk.c`, Transmit). Received frames are read where the device wrote them,
+//! if all frames of a batch are single mbufs of the queue's memory; others are copied.
 //!
 //! Options: see [`Options`]. The EAL starts once per process, with the options of the first port.
 
@@ -20,10 +19,11 @@ mod eal;
 mod link;
 mod port;
 mod shim;
+mod steer;
 
 use std::{io, ops::RangeInclusive};
 
-use squall_port::{Address, AddressError, OnLinkDown, Port};
+use squall_port::{Address, AddressError, OnLinkDown, Port, Steer};
 
 use device::DeviceName;
 use eal::EalOptions;
@@ -70,6 +70,8 @@ pub(crate) struct Options {
     /// Longest wait for the link before sending, seconds.
     pub wait_s: u32,
     pub on_link_down: OnLinkDown,
+    /// The frames to receive, if not all.
+    pub steer: Option<Steer>,
 }
 
 impl Options {
@@ -83,6 +85,7 @@ impl Options {
         "launch",
         "tso",
         "wait",
+        Steer::KEY,
         OnLinkDown::KEY,
         "huge",
         "memory",
@@ -113,6 +116,7 @@ impl Options {
             cuts: a.take_flag("tso")?.unwrap_or(false),
             wait_s: a.take_in("wait", 0..=600, 5)?,
             on_link_down: OnLinkDown::take(&mut a)?,
+            steer: Steer::take(&mut a)?,
         };
         let eal = EalOptions {
             huge_mb: take_number(&mut a, "huge", 0..=1 << 20)?,

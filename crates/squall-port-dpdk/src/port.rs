@@ -8,8 +8,9 @@ use std::{
 };
 
 use squall_port::{
-    Address, BATCH, Cut, ETHERNET, InterfaceCounters, Lent, Link, LinkState, Port, PortFacts,
-    RxBatch, RxFrame, RxQueue, Segmentation, SendError, Timestamps, TxBatch, TxMeta, TxQueue,
+    Address, BATCH, Cut, ETHERNET, Hosts, InterfaceCounters, Lent, Link, LinkState, Port,
+    PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, SteerRules, Timestamps, TxBatch,
+    TxMeta, TxQueue,
 };
 use squall_units::Nanos;
 
@@ -20,7 +21,8 @@ use crate::{
     device::{Bus, Device, DeviceName},
     eal::Eal,
     link::LinkWatch,
-    shim::{self, Api, ClockPair, DeviceCut, Frame, Rx, SlotPlace, Tx},
+    shim::{self, Api, ClockPair, DeviceCut, Frame, Region, Rx, SlotPlace, Tx},
+    steer,
 };
 
 /// Octets added to an MTU for sending: Ethernet header and one VLAN tag, as for every port.
@@ -78,7 +80,19 @@ pub fn open(
     let queues = |n: u32| vec![false; n as usize];
     let (tx_open, rx_open) = (queues(facts.tx_queues), queues(facts.rx_queues));
     let (device, launch_ns) = (Arc::new(device), options.launch_ns);
-    Ok(Box::new(DpdkPort { facts, watch: None, device, launch_ns, tx_open, rx_open, note }))
+    let rules =
+        options.steer.clone().map(|steer| SteerRules::new(steer, 0..device.config.rx_queues));
+    Ok(Box::new(DpdkPort {
+        facts,
+        watch: None,
+        device,
+        launch_ns,
+        rules,
+        steered: false,
+        tx_open,
+        rx_open,
+        notes: vec![note],
+    }))
 }
 
 struct DpdkPort {
@@ -86,9 +100,13 @@ struct DpdkPort {
     watch: Option<LinkWatch>,
     device: Arc<Device>,
     launch_ns: Option<u32>,
+    /// Rules for the frames to receive, if not all are received.
+    rules: Option<SteerRules>,
+    /// Whether the rules are set.
+    steered: bool,
     tx_open: Vec<bool>,
     rx_open: Vec<bool>,
-    note: String,
+    notes: Vec<String>,
 }
 
 impl Port for DpdkPort {
@@ -112,6 +130,7 @@ impl Port for DpdkPort {
         if mem::replace(&mut self.rx_open[queue as usize], true) {
             return Err(self.facts.already_open(queue));
         }
+        self.steer()?;
         self.watch()?;
         DpdkRx::open(self.device.clone(), queue).map(|rx| Box::new(rx) as _)
     }
@@ -124,12 +143,35 @@ impl Port for DpdkPort {
         Some(self.device.link.clone())
     }
 
+    fn serve(&mut self, hosts: &Hosts) -> io::Result<()> {
+        match &mut self.rules {
+            Some(rules) => {
+                rules.serve(hosts).map_err(|problem| self.device.address.error(problem).into())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn serves(&self, hosts: &Hosts) -> bool {
+        self.rules.as_ref().is_none_or(|rules| rules.serves(hosts))
+    }
+
     fn notes(&self) -> Vec<String> {
-        vec![self.note.clone()]
+        self.notes.clone()
     }
 }
 
 impl DpdkPort {
+    /// Sets the rules for received frames, before the first receive queue opens.
+    fn steer(&mut self) -> io::Result<()> {
+        if let Some(rules) = self.rules.as_ref().filter(|_| !self.steered) {
+            let rules = rules.get().map_err(|problem| self.device.address.error(problem))?;
+            self.notes.extend(steer::set(&self.device, &rules)?);
+            self.steered = true;
+        }
+        Ok(())
+    }
+
     /// Starts the link's watch with the first queue.
     fn watch(&mut self) -> io::Result<()> {
         if self.watch.is_none() {
@@ -316,7 +358,9 @@ impl Drop for DpdkTx {
 struct DpdkRx {
     api: &'static Api,
     rx: *mut Rx,
-    /// The frames of the last batch, each aligned to a cache line.
+    /// Memory of the queue's mbufs, in which the shim lends frames.
+    region: Region,
+    /// The frames of the last batch if they were copied, each aligned to a cache line.
     octets: Vec<u8>,
     /// Octets reserved for each frame.
     room: u32,
@@ -334,8 +378,9 @@ impl DpdkRx {
     fn open(device: Arc<Device>, queue: u32) -> io::Result<Self> {
         let api = device.eal.api;
         let mut rx = std::ptr::null_mut();
-        // SAFETY: a queue of a started port, not opened before; room for the result.
-        let code = unsafe { (api.rx_open)(device.port, queue as u16, &mut rx) };
+        let mut region = Region { base: std::ptr::null(), octets: 0 };
+        // SAFETY: a queue of a started port, not opened before; room for the results.
+        let code = unsafe { (api.rx_open)(device.port, queue as u16, &mut rx, &mut region) };
         if code != 0 {
             return Err(api.error(&device.address, &format!("open receive queue {queue}"), code));
         }
@@ -343,6 +388,7 @@ impl DpdkRx {
         Ok(Self {
             api,
             rx,
+            region,
             // Allocates in advance, because a batch must not allocate.
             octets: vec![0; room as usize * BATCH],
             room,
@@ -357,9 +403,10 @@ impl DpdkRx {
 
 impl RxQueue for DpdkRx {
     fn receive(&mut self) -> io::Result<RxBatch<'_>> {
-        let mut now = 0;
+        let (mut now, mut lent) = (0, 0);
         // SAFETY: an open queue, used by this thread only; `octets` has `room`, a multiple of 64,
-        // for each of 64 frames, and `raw` an element for each.
+        // for each of 64 frames, and `raw` an element for each. No frame that was lent before is
+        // borrowed any more.
         let n = unsafe {
             (self.api.rx_receive)(
                 self.rx,
@@ -367,6 +414,7 @@ impl RxQueue for DpdkRx {
                 self.room,
                 self.raw.as_mut_ptr(),
                 &mut now,
+                &mut lent,
             )
         };
         self.frames.clear();
@@ -390,7 +438,16 @@ impl RxQueue for DpdkRx {
                 frame(raw, if raw.ticks == 0 { Nanos(now) } else { clock.instant(raw.ticks) })
             })),
         }
-        Ok(RxBatch { base: &self.octets, frames: &self.frames })
+        let base = match lent {
+            0 => &self.octets[..],
+            // SAFETY: the shim checked that the frames are in this memory, which exists as long as
+            // the queue. They do not change until the next call, which takes `&mut self`; other
+            // mbufs, which the device writes to, are not read.
+            _ => unsafe {
+                std::slice::from_raw_parts(self.region.base, self.region.octets as usize)
+            },
+        };
+        Ok(RxBatch { base, frames: &self.frames })
     }
 
     fn drops(&mut self) -> Vec<(&'static str, u64)> {

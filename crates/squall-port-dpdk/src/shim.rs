@@ -12,7 +12,7 @@ use libloading::Library;
 use squall_port::Address;
 
 /// `SQ_ABI` of `squall_dpdk.h`, whose layouts are declared below.
-const ABI: u32 = 2;
+const ABI: u32 = 3;
 const FILE: &str = "libsquall_dpdk.so";
 const VARIABLE: &str = "SQUALL_DPDK_SHIM";
 
@@ -30,6 +30,7 @@ pub const COUNT_DOWN: u32 = 32;
 pub const BORROWED: u32 = 64;
 pub const TX_TCP_CUT: u32 = 128;
 pub const SYMMETRIC: u32 = 256;
+pub const ISOLATED: u32 = 512;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -58,6 +59,18 @@ pub struct Config {
     pub rx_descriptors: u32,
     pub mbufs: u32,
     pub using: u32,
+}
+
+/// `struct sq_rule`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    pub address: [u8; 16],
+    pub family: u8,
+    pub bits: u8,
+    pub protocol: u8,
+    pub unused: u8,
+    pub to_port: u16,
 }
 
 #[repr(C)]
@@ -102,6 +115,14 @@ pub struct Frame {
     pub ticks: u64,
 }
 
+/// `struct sq_region`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    pub base: *const u8,
+    pub octets: u64,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SlotPlace {
@@ -137,6 +158,7 @@ pub struct Api {
         unsafe extern "C" fn(*const c_char, *const c_char, *const c_char, *mut u16) -> c_int,
     pub describe: unsafe extern "C" fn(u16, *mut DeviceFacts) -> c_int,
     pub configure: unsafe extern "C" fn(u16, *mut Config) -> c_int,
+    pub steer: unsafe extern "C" fn(u16, *const Rule, *mut c_char, usize) -> c_int,
     pub link: unsafe extern "C" fn(u16, *mut u32) -> c_int,
     pub counters: unsafe extern "C" fn(u16, *mut Counters) -> c_int,
     pub read_clock: unsafe extern "C" fn(u16, *mut u64) -> c_int,
@@ -156,8 +178,9 @@ pub struct Api {
     pub tx_held: unsafe extern "C" fn(*mut Tx) -> u32,
     pub tx_close: unsafe extern "C" fn(*mut Tx),
 
-    pub rx_open: unsafe extern "C" fn(u16, u16, *mut *mut Rx) -> c_int,
-    pub rx_receive: unsafe extern "C" fn(*mut Rx, *mut u8, u32, *mut Frame, *mut u64) -> u32,
+    pub rx_open: unsafe extern "C" fn(u16, u16, *mut *mut Rx, *mut Region) -> c_int,
+    pub rx_receive:
+        unsafe extern "C" fn(*mut Rx, *mut u8, u32, *mut Frame, *mut u64, *mut u32) -> u32,
     pub rx_close: unsafe extern "C" fn(*mut Rx),
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use squall_port::{
-    Address, BATCH, InterfaceCounters, Port, PortFacts, RxQueue, SendError, TxQueue,
+    Address, BATCH, Hosts, InterfaceCounters, Port, PortFacts, RxQueue, SendError, TxQueue,
     conformance::{Bench, Ends, check},
 };
 use squall_port_linux::lab::{self, LabOptions};
@@ -41,7 +41,11 @@ const TESTS: &[(&str, Test)] = &[
     ),
     ("several_queues_send_and_are_counted_together", several_queues_send_and_are_counted_together),
     ("rss_of_several_queues_is_reported", rss_of_several_queues_is_reported),
+    ("a_driver_that_refuses_rules_is_named", a_driver_that_refuses_rules_is_named),
+    ("a_tap_reads_the_rules_of_all_kinds", a_tap_reads_the_rules_of_all_kinds),
+    ("a_driver_gets_the_rules_and_their_end", a_driver_gets_the_rules_and_their_end),
     ("a_port_can_be_opened_again_and_not_twice", a_port_can_be_opened_again_and_not_twice),
+    ("frames_of_the_queues_own_memory_are_lent", frames_of_the_queues_own_memory_are_lent),
     ("jumbo_frames_pass_whole", jumbo_frames_pass_whole),
     ("the_process_is_left_as_it_was", the_process_is_left_as_it_was),
     ("a_killed_process_leaves_nothing", a_killed_process_leaves_nothing),
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
         ["--run", name] => return run(name),
         ["--echo", address] => return report("echo", echo(address)),
         ["--hold", address] => return report("hold", hold(address)),
+        ["--steer", address] => return report("steer", steer(address)),
         _ => {}
     }
     if arguments.iter().any(|a| a == "--list") {
@@ -488,6 +493,113 @@ fn rss_of_several_queues_is_reported() -> Outcome {
     Ok(())
 }
 
+fn a_driver_that_refuses_rules_is_named() -> Outcome {
+    for device in ["net_null0", "net_ring0"] {
+        let address = format!("dpdk:vdev={device},rx_queues=1,steer=udp/5002");
+        let mut port = port(&address)?;
+        let refused = port.open_rx(0).err().expect("no rules").to_string();
+        let wanted = format!(
+            "the driver {} refuses a rule for UDP datagrams of IPv4 to port 5002: Function not \
+             implemented",
+            device.trim_end_matches('0')
+        );
+        assert!(refused.contains(&wanted) && refused.contains("try it without steer"), "{refused}");
+        assert!(port.open_tx(0, 60).is_ok(), "it still sends");
+    }
+    let refused = port("dpdk:vdev=net_null0,steer=flows").err().expect("no queue").to_string();
+    assert!(refused.contains("steer=flows without a receive queue"), "{refused}");
+    let mut port = port("dpdk:vdev=net_null1,rx_queues=1,steer=flows")?;
+    let refused = port.open_rx(0).err().expect("no flows").to_string();
+    assert!(refused.contains("no flows have their ends on this port"), "{refused}");
+    Ok(())
+}
+
+/// Opens a port that serves two pools, and closes it.
+fn steer(address: &str) -> Outcome {
+    let mut port = port(address)?;
+    let range = |first: &str, last: &str| -> Result<_, std::net::AddrParseError> {
+        Ok(first.parse()?..=last.parse()?)
+    };
+    let addresses = vec![range("10.0.0.0", "10.0.1.255")?, range("fd00::8", "fd00::9")?];
+    port.serve(&Hosts { addresses, ..Hosts::default() })?;
+    let queues = 0..port.facts().rx_queues;
+    let _rx = queues.map(|queue| port.open_rx(queue)).collect::<io::Result<Vec<_>>>()?;
+    Ok(())
+}
+
+fn a_driver_gets_the_rules_and_their_end() -> Outcome {
+    let output = |command: &mut Command| -> Result<String, Box<dyn std::error::Error>> {
+        let done = command.output().map_err(|error| Skip(error.to_string()))?;
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&done.stderr).into_owned();
+        if done.status.success() { Ok(text) } else { Err((text + &errors).into()) }
+    };
+    let folder = std::env::temp_dir().join(format!("squall-rules-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let library = folder.join("rules.so");
+    let flags = output(Command::new("pkg-config").args(["--cflags", "libdpdk"]))?;
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rules.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC"]).args(flags.split_whitespace()).arg(source);
+    output(compiler.arg("-o").arg(&library))?;
+    let rules = |address: &str| -> Result<Vec<String>, Box<dyn std::error::Error>> {
+        let text = output(this_test(&["--steer", address]).env("LD_PRELOAD", &library))?;
+        Ok(text.lines().map(str::to_owned).collect())
+    };
+    let null = "dpdk:vdev=net_null0,queues=1,rx_queues";
+    let solicited = "24:ff&ff 25:02&ff 26:00&ff 27:00&ff 28:00&ff 29:00&ff 30:00&ff 31:00&ff \
+                     32:00&ff 33:00&ff 34:00&ff 35:01&ff 36:ff&ff";
+    let pool = "24:fd&ff 25:00&ff 26:00&ff 27:00&ff 28:00&ff 29:00&ff 30:00&ff 31:00&ff 32:00&ff \
+                33:00&ff 34:00&ff 35:00&ff 36:00&ff 37:00&ff 38:00&ff 39:08&fe";
+    let wanted = [
+        "isolate 1",
+        "rule eth ipv4 16:0a&ff 17:00&ff 18:00&fe -> rss 0 1",
+        "rule eth 12:08&ff 13:06&ff -> 0",
+        &format!("rule eth ipv6 {pool} -> rss 0 1"),
+        &format!("rule eth ipv6 {solicited} -> rss 0 1"),
+        "flush",
+    ];
+    assert_eq!(rules(&format!("{null}=2,steer=flows"))?, wanted);
+    let wanted = [
+        "isolate 1",
+        "rule eth ipv4 udp 2:13&ff 3:8a&ff -> 0",
+        "rule eth ipv6 udp 2:13&ff 3:8a&ff -> 0",
+        "flush",
+    ];
+    assert_eq!(rules(&format!("{null}=1,steer=udp/5002"))?, wanted);
+    let tcp = rules(&format!("{null}=1,steer=tcp/80"))?;
+    assert_eq!(tcp[1], "rule eth ipv4 tcp 2:00&ff 3:50&ff -> 0");
+    assert!(rules(&format!("{null}=1"))?.is_empty(), "without the option, no rules");
+    std::fs::remove_dir_all(&folder)?;
+    Ok(())
+}
+
+/// The driver reads a rule before it passes it to the kernel, which may lack the classifier
+/// `flower`: it must then be the kernel that refuses.
+fn a_tap_reads_the_rules_of_all_kinds() -> Outcome {
+    enter()?;
+    let address = |text: &str| text.parse::<std::net::IpAddr>();
+    for (number, (steer, addresses)) in [
+        ("udp/5002", vec![]),
+        ("tcp/80-81", vec![]),
+        ("flows", vec![address("10.0.0.0")?..=address("10.0.0.255")?]),
+        ("flows", vec![address("fd00::")?..=address("fd00::ff")?]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let address = format!("dpdk:vdev=net_tap{number};iface=sqtap{number},steer={steer}");
+        let mut port = port(&address)?;
+        port.serve(&Hosts { addresses, ..Hosts::default() })?;
+        if let Err(error) = port.open_rx(0).map(drop) {
+            let error = error.to_string();
+            assert!(error.contains("the driver net_tap refuses a rule for"), "{error}");
+            assert!(error.contains("Kernel too old for flower support"), "{error}");
+        }
+    }
+    Ok(())
+}
+
 fn a_port_can_be_opened_again_and_not_twice() -> Outcome {
     let first = port("dpdk:vdev=net_null0")?;
     let error = port("dpdk:vdev=net_null0").err().expect("the name is taken").to_string();
@@ -502,6 +614,35 @@ fn a_port_can_be_opened_again_and_not_twice() -> Outcome {
     let error =
         port("dpdk:vdev=net_null5,memory=1024").err().expect("DPDK runs already").to_string();
     assert!(error.contains("first dpdk port") && error.contains("started DPDK already"), "{error}");
+    Ok(())
+}
+
+fn frames_of_the_queues_own_memory_are_lent() -> Outcome {
+    // Room for copies of a batch of frames of the default MTU.
+    const COPIES: usize = BATCH * 1536;
+    let lent = |rx: &mut dyn RxQueue| -> io::Result<bool> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let batch = rx.receive()?;
+            if batch.frames.is_empty() {
+                assert!(Instant::now() < deadline, "a frame arrives");
+                continue;
+            }
+            return Ok(batch.base.len() != COPIES);
+        }
+    };
+    let mut null = port("dpdk:vdev=net_null0,rx_queues=1")?;
+    let mut rx = null.open_rx(0)?;
+    // More batches than the pool has mbufs for: each batch is freed by the next call.
+    for _ in 0..1000 {
+        assert!(lent(&mut *rx)?);
+    }
+    drop((rx, null));
+    // The frames of a ring are those of the sender, in its memory.
+    let (mut a, b) = ring("")?;
+    let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.expect("two ends").open_rx(0)?);
+    assert_eq!(send(&mut *tx, 0, 64)?, 64);
+    assert!(!lent(&mut *rx)?);
     Ok(())
 }
 

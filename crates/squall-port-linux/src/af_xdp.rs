@@ -10,6 +10,7 @@
 //! Uses native XDP if the driver supports it, else generic; zero-copy if the driver supports it,
 //! else copy mode. [`Port::notes`] reports the choice and its reason.
 
+mod moderation;
 mod nic_time;
 mod program;
 mod ring;
@@ -25,10 +26,11 @@ use std::{
 
 use squall_port::{
     Address, BATCH, ETHERNET, Hosts, InterfaceCounters, OnLinkDown, Port, PortFacts, RxQueue,
-    Segmentation, Timestamps, TxQueue,
+    Segmentation, Steer, SteerRules, Timestamps, TxQueue,
 };
 
 use self::{
+    moderation::Moderation,
     nic_time::{NicStamps, NicTime},
     program::{Counters, Receiving, Take, ranges},
     rx::XdpRx,
@@ -41,6 +43,7 @@ use crate::{
     interface::Channels,
     link::PortLink,
     netlink::{Link, Netlink},
+    ntuple,
     port_counters::PortCounters,
     sys::Socket,
 };
@@ -51,7 +54,7 @@ const MAX_FRAME: u32 = 65_535;
 /// Memory for transmit slots: a few batches of jumbo frames, or a whole ring of short ones.
 const TX_OCTETS: usize = 2 << 20;
 
-const OPTIONS: [&str; 15] = [
+const OPTIONS: [&str; 17] = [
     "queue",
     "rx_queues",
     "mode",
@@ -63,9 +66,11 @@ const OPTIONS: [&str; 15] = [
     "need_wakeup",
     "busy_poll",
     "busy_budget",
+    "moderation",
     "launch",
     "tx_stamps",
     "timestamps",
+    Steer::KEY,
     OnLinkDown::KEY,
 ];
 
@@ -94,6 +99,7 @@ fn open_port(address: &Address) -> io::Result<XdpPort> {
         need_wakeup: a.take_flag("need_wakeup")?.unwrap_or(true),
         busy_poll_us: a.take_in("busy_poll", 0..=1_000_000, 0)?,
         busy_budget: a.take_in("busy_budget", 1..=65_535, BATCH as u32)?,
+        moderation_us: a.take_in("moderation", 0..=10_000, 0)?,
         tx_stamps: a.take_flag("tx_stamps")?.unwrap_or(false),
         hardware_stamps: match a.take::<String>("timestamps", "kernel or hardware")?.as_deref() {
             None | Some("kernel") => false,
@@ -105,12 +111,22 @@ fn open_port(address: &Address) -> io::Result<XdpPort> {
         },
         launch_us: a
             .take("launch", "microseconds from the due time to the launch by the device's clock")?,
+        steer: Steer::take(&mut a)?,
     };
     let on_link_down = OnLinkDown::take(&mut a)?;
     a.finish(&OPTIONS)?;
     if options.hardware_stamps && options.modes == [XdpMode::Generic] {
         let text =
             "timestamps=hardware with mode=generic: only a program in the driver gets stamps";
+        return Err(address.error(text).into());
+    }
+    if let Some(steer) = &options.steer
+        && (options.queue.is_none() || options.rx_queues == 0)
+    {
+        let text = format!(
+            "steer={steer} needs queue=N, the device's queue that gets the frames, and a port that \
+             receives"
+        );
         return Err(address.error(text).into());
     }
 
@@ -138,6 +154,13 @@ fn open_port(address: &Address) -> io::Result<XdpPort> {
             Err(why) => notes.push(no_nic_stamps(&link.name, &why)),
         }
     }
+    let steering = match options.steer.clone() {
+        Some(steer) => {
+            let rules = SteerRules::new(steer, device_queues.clone());
+            Some((ntuple::Nic::open(&interface)?, rules))
+        }
+        None => None,
+    };
     if rx_queues > 0 {
         let queues = rx_device.max(tx_device);
         match load(&options.take(), &link, queues, &mut nic, &mut notes) {
@@ -182,6 +205,7 @@ fn open_port(address: &Address) -> io::Result<XdpPort> {
         device_queues,
         loaded,
         nic,
+        steering,
         key: None,
         receiving: Weak::new(),
         unclaimed: 0,
@@ -211,10 +235,14 @@ struct Options {
     need_wakeup: bool,
     busy_poll_us: u32,
     busy_budget: u32,
+    /// Microseconds from one poll of a device's queue to the next; 0: as the driver does it.
+    moderation_us: u32,
     tx_stamps: bool,
     /// Whether arrival times are those of the NIC.
     hardware_stamps: bool,
     launch_us: Option<u32>,
+    /// The frames that rules of the device give to the port's queue.
+    steer: Option<Steer>,
 }
 
 impl Options {
@@ -295,6 +323,8 @@ struct XdpPort {
     loaded: Option<Receiving>,
     /// The NIC's stamps, if they are the arrival times.
     nic: Option<Arc<NicStamps>>,
+    /// Rules of the device that choose the port's queue.
+    steering: Option<(ntuple::Nic, SteerRules)>,
     /// The key of expected signatures.
     key: Option<u16>,
     /// The program, attached to the interface while a receive queue is open.
@@ -387,6 +417,9 @@ impl Port for XdpPort {
             self.options.modes = vec![XdpMode::Generic];
             self.takes_joined = true;
         }
+        if let Some((_, rules)) = &mut self.steering {
+            rules.serve(hosts).map_err(|problem| self.address.error(problem))?;
+        }
         // An explicit `take=` has priority.
         if self.options.take.is_some() {
             return Ok(());
@@ -405,6 +438,9 @@ impl Port for XdpPort {
 
     fn serves(&self, hosts: &Hosts) -> bool {
         if self.takes_joined && hosts.datagrams {
+            return false;
+        }
+        if self.steering.as_ref().is_some_and(|(_, rules)| !rules.serves(hosts)) {
             return false;
         }
         match &self.options.take {
@@ -490,7 +526,43 @@ impl XdpPort {
         }
         let fallbacks = receiving.attach(&self.link.name, self.link.index, self.modes())?;
         self.notes.extend(fallbacks);
-        receiving.be_promiscuous(packet_socket(&self.address)?, self.link.index)
+        receiving.be_promiscuous(packet_socket(&self.address)?, self.link.index)?;
+        if self.options.moderation_us > 0 {
+            self.moderate(receiving)?;
+        }
+        if let Some((nic, rules)) = &self.steering {
+            let rules = rules.get().map_err(|problem| self.address.error(problem))?;
+            let (steering, notes) = nic.steer(&rules)?;
+            self.notes.extend(notes);
+            receiving.keep(steering);
+        }
+        Ok(())
+    }
+
+    fn moderate(&mut self, receiving: &Receiving) -> io::Result<()> {
+        let (name, us) = (&self.link.name, self.options.moderation_us);
+        if receiving.is_generic() {
+            self.note(format!(
+                "{name}: moderation={us} has no effect on a program in the network stack; try \
+                 mode=native"
+            ));
+            return Ok(());
+        }
+        let moderation = Moderation::set(self.link.index, Nanos(u64::from(us) * 1_000));
+        let moderation = moderation.map_err(|error| {
+            let text = format!(
+                "{}: moderation={us}: {error}\n  it needs CAP_NET_ADMIN, Linux 6.13, and an \
+                 interface that is up",
+                self.address
+            );
+            io::Error::new(error.kind(), text)
+        })?;
+        receiving.moderate(moderation);
+        self.note(format!(
+            "{name}: moderation={us}: arrival times are those of the kernel's polls, up to {us} us \
+             late"
+        ));
+        Ok(())
     }
 
     /// The port's end of a device queue; `queue` is its number for the caller.

@@ -18,17 +18,20 @@ use squall_port::Address;
 use crate::{Permissions, shared};
 
 const LOOPBACK: &str = "lo";
+/// In the names of the lock files.
+const SUBJECT: &str = "unseen";
 /// Number of attempts to lock: a check holds its lock only for microseconds.
 const TRIES: u32 = 5;
 
-fn folders() -> [PathBuf; 2] {
+pub(crate) fn folders() -> [PathBuf; 2] {
     [PathBuf::from("/run/lock"), std::env::temp_dir()]
 }
 
-/// Prefix of the lock files' names, such as `squall-unseen-4026531840-`.
-fn prefix() -> Option<String> {
+/// Prefix of the names of files about interfaces, such as `squall-unseen-4026531840-` for the
+/// subject `unseen`.
+pub(crate) fn prefix(subject: &str) -> Option<String> {
     // The thread's namespace, not the process's: a thread may have entered another.
-    Some(format!("squall-unseen-{}-", fs::metadata("/proc/thread-self/ns/net").ok()?.ino()))
+    Some(format!("squall-{subject}-{}-", fs::metadata("/proc/thread-self/ns/net").ok()?.ino()))
 }
 
 /// Whether a port of this kind at `address` sends frames that the kernel's packet taps do not see.
@@ -52,12 +55,13 @@ pub fn mark(interface: &str) -> Option<File> {
 }
 
 fn mark_in(folders: &[PathBuf], interface: &str) -> Option<File> {
-    let name = format!("{}{interface}.{}.lock", prefix()?, Permissions::of_this_process().uid);
+    let name =
+        format!("{}{interface}.{}.lock", prefix(SUBJECT)?, Permissions::of_this_process().uid);
     let file = folders.iter().find_map(|folder| shared::own_file(&folder.join(&name)).ok())?;
     held_after(|| file.try_lock_shared()).then_some(file)
 }
 
-fn held_after(mut lock: impl FnMut() -> Result<(), TryLockError>) -> bool {
+pub(crate) fn held_after(mut lock: impl FnMut() -> Result<(), TryLockError>) -> bool {
     (0..TRIES).any(|number| {
         thread::sleep(Duration::from_millis(u64::from(number)));
         lock().is_ok()
@@ -95,7 +99,7 @@ fn check_in(folders: &[PathBuf], address: &str) -> Result<(), String> {
 
 /// The interface of a mark that a run holds: `interface`, or any interface if that is `None`.
 fn marked(folders: &[PathBuf], interface: Option<&str>) -> Option<String> {
-    let prefix = prefix()?;
+    let prefix = prefix(SUBJECT)?;
     let held = |folder: &Path, user: u32| {
         let suffix = format!(".{user}.lock");
         fs::read_dir(folder).into_iter().flatten().flatten().find_map(|entry| {

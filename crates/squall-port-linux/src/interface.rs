@@ -8,6 +8,7 @@ use squall_units::MacAddr;
 use crate::{
     lab,
     netlink::{GenericNetlink, Link, Netlink, Xdp},
+    ntuple::FlowRules,
     sys::Socket,
 };
 
@@ -43,8 +44,8 @@ pub struct InterfaceInfo {
     pub rss_entries: u32,
     /// How it spreads them; `None` if the driver does not report it.
     pub rss: Option<Rss>,
-    /// Number of rules that choose the queue of a flow (`ethtool -n`); `None`: not supported.
-    pub flow_rules: Option<u32>,
+    /// Rules that choose the queue of a flow (`ethtool -n`); `None`: not supported.
+    pub flow_rules: Option<FlowRules>,
     pub offloads: Vec<Offload>,
     pub state: InterfaceState,
     pub timestamping: Timestamping,
@@ -244,7 +245,7 @@ pub(crate) fn describe(link: &Link, ethtool: &Ethtool) -> InterfaceInfo {
         pause: ethtool.pause(&link.name),
         rss_entries: ethtool.rss_entries(&link.name).unwrap_or(0),
         rss: ethtool.rss(&link.name),
-        flow_rules: ethtool.flow_rules(&link.name),
+        flow_rules: FlowRules::of(&link.name),
         offloads: ethtool.offloads(&link.name).unwrap_or_default(),
         state: match link {
             link if !link.is_up() => InterfaceState::Down,
@@ -308,7 +309,6 @@ const ETHTOOL_SGRO: u32 = 0x2c;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GFEATURES: u32 = 0x3a;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
-const ETHTOOL_GRXCLSRLCNT: u32 = 0x2e;
 const ETHTOOL_GRSSH: u32 = 0x46;
 const ETH_SS_FEATURES: u32 = 4;
 const ETH_GSTRING_LEN: usize = 32;
@@ -381,15 +381,6 @@ impl Ethtool {
         (info[0], info[2], info[3]) = (ETHTOOL_GRSSH, entries, key);
         self.0.ethtool(name, &mut info).ok()?;
         Rss::read(&info)
-    }
-
-    fn flow_rules(&self, name: &str) -> Option<u32> {
-        // struct ethtool_rxnfc: cmd, flow_type, data (64 bits), a flow specification of 168 octets,
-        // rule_cnt; 192 octets.
-        let mut info = [0; 48];
-        info[0] = ETHTOOL_GRXCLSRLCNT;
-        self.0.ethtool(name, &mut info).ok()?;
-        Some(info[46])
     }
 
     fn offloads(&self, name: &str) -> Option<Vec<Offload>> {

@@ -16,6 +16,7 @@ mod interface;
 pub mod lab;
 mod link;
 mod netlink;
+mod ntuple;
 mod permissions;
 mod port_counters;
 mod refused;
@@ -37,6 +38,7 @@ pub use interface::{
 };
 pub use link::LinkWatch;
 pub use netlink::{Xdp, XdpFeatures, XdpMode, tcp_user};
+pub use ntuple::FlowRules;
 pub use permissions::Permissions;
 pub use sys::{limit_arenas, trim_heap};
 

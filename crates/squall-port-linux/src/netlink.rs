@@ -12,7 +12,7 @@ use std::{
 
 use libc::c_int;
 use squall_port::InterfaceCounters;
-use squall_units::{MacAddr, be16};
+use squall_units::{MacAddr, Nanos, be16};
 
 use crate::sys::Socket;
 
@@ -367,7 +367,24 @@ const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 const NETDEV_A_DEV_XDP_RX_METADATA_FEATURES: u16 = 5;
 const NETDEV_A_DEV_XSK_FEATURES: u16 = 6;
+const NETDEV_CMD_NAPI_GET: u8 = 11;
+const NETDEV_CMD_NAPI_SET: u8 = 14;
+const NETDEV_A_NAPI_IFINDEX: u16 = 1;
+const NETDEV_A_NAPI_ID: u16 = 2;
+const NETDEV_A_NAPI_DEFER_HARD_IRQS: u16 = 5;
+const NETDEV_A_NAPI_GRO_FLUSH_TIMEOUT: u16 = 6;
 const GENERIC_HEADER_LEN: usize = 4;
+const GENERIC_VERSION: u8 = 1;
+
+/// How the kernel polls a queue of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Napi {
+    pub id: u32,
+    /// Polls without frames before the device may interrupt again.
+    pub deferrals: u32,
+    /// The time from one of these polls to the next.
+    pub timeout: Nanos,
+}
 
 impl GenericNetlink {
     /// `None` where this kernel has no such family.
@@ -413,6 +430,45 @@ impl GenericNetlink {
                 });
             }
         });
+    }
+}
+
+impl GenericNetlink {
+    /// For the family `netdev`: the queues of an interface that is up.
+    pub fn napis(&self, index: u32) -> io::Result<Vec<Napi>> {
+        let mut request = Request::with_header(
+            self.family,
+            libc::NLM_F_DUMP,
+            &[NETDEV_CMD_NAPI_GET, GENERIC_VERSION, 0, 0],
+        );
+        request.attribute(NETDEV_A_NAPI_IFINDEX, &index.to_ne_bytes());
+        let mut all = Vec::new();
+        exchange(&self.socket, request, |message| {
+            let mut napi = Napi { id: 0, deferrals: 0, timeout: Nanos::ZERO };
+            for (kind, value) in generic_attributes(message) {
+                match kind {
+                    NETDEV_A_NAPI_ID => napi.id = u32_of(value),
+                    NETDEV_A_NAPI_DEFER_HARD_IRQS => napi.deferrals = u32_of(value),
+                    // Has 8 octets if it needs them.
+                    NETDEV_A_NAPI_GRO_FLUSH_TIMEOUT => {
+                        let long = value.first_chunk().map(|octets| u64::from_ne_bytes(*octets));
+                        napi.timeout = Nanos(long.unwrap_or_else(|| u32_of(value).into()));
+                    }
+                    _ => {}
+                }
+            }
+            all.push(napi);
+        })?;
+        Ok(all)
+    }
+
+    /// For the family `netdev`, from Linux 6.13 on: changes how a queue is polled.
+    pub fn set_napi(&self, napi: &Napi) -> io::Result<()> {
+        let mut request = Request::generic(self.family, NETDEV_CMD_NAPI_SET);
+        request.attribute(NETDEV_A_NAPI_ID, &napi.id.to_ne_bytes());
+        request.attribute(NETDEV_A_NAPI_DEFER_HARD_IRQS, &napi.deferrals.to_ne_bytes());
+        request.attribute(NETDEV_A_NAPI_GRO_FLUSH_TIMEOUT, &napi.timeout.0.to_ne_bytes());
+        exchange(&self.socket, request, |_| {})
     }
 }
 
@@ -644,8 +700,7 @@ impl Request {
     }
 
     fn generic(family: u16, command: u8) -> Self {
-        const VERSION: u8 = 1;
-        Self::with_header(family, libc::NLM_F_ACK, &[command, VERSION, 0, 0])
+        Self::with_header(family, libc::NLM_F_ACK, &[command, GENERIC_VERSION, 0, 0])
     }
 
     fn with_header(kind: u16, flags: c_int, header: &[u8]) -> Self {

@@ -117,6 +117,8 @@ const TESTS: &[(&str, Test)] = &[
         af_xdp::af_xdp_reports_a_bad_frame_and_a_link_that_goes_down,
     ),
     ("af_xdp_waits_for_the_link_and_goes_on", af_xdp::af_xdp_waits_for_the_link_and_goes_on),
+    ("a_driver_without_rules_is_named", af_xdp::a_driver_without_rules_is_named),
+    ("a_nic_has_rules_while_a_port_receives", af_xdp::a_nic_has_rules_while_a_port_receives),
     (
         "an_af_xdp_receiver_delivers_its_frames_and_reports_that_its_link_went_down",
         af_xdp::an_af_xdp_receiver_delivers_its_frames_and_reports_that_its_link_went_down,
@@ -136,6 +138,10 @@ const TESTS: &[(&str, Test)] = &[
         af_xdp::without_a_clock_of_the_nic_the_program_stamps_with_a_note,
     ),
     ("af_xdp_polls_and_kicks_as_asked", af_xdp::af_xdp_polls_and_kicks_as_asked),
+    (
+        "a_moderated_queue_hands_over_the_next_frame_later",
+        af_xdp::a_moderated_queue_hands_over_the_next_frame_later,
+    ),
     ("bad_af_xdp_options_are_reported", af_xdp::bad_af_xdp_options_are_reported),
     (
         "the_driver_stamps_departures_and_may_be_asked_to_launch",
@@ -183,6 +189,10 @@ fn main() -> ExitCode {
             let Err(error) = af_xdp::hold(address);
             eprintln!("{error}");
             return ExitCode::FAILURE;
+        }
+        ["--open-and-close", address] => {
+            return af_xdp::open_and_close(address)
+                .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
         }
         // Prints the state of an offload in the lab.
         ["--has", interface, offload] => {

@@ -22,6 +22,7 @@ pub mod null;
 pub mod output;
 pub mod pcap;
 mod slots;
+mod steer;
 
 use std::{
     io,
@@ -40,6 +41,7 @@ pub use link::{Link, LinkEvent, LinkState, MtuChange, OnLinkDown};
 pub use slots::{Lent, Slots, stride};
 pub use squall_units::{Cut, Offload, Segmentation, TxMeta};
 use squall_units::{MacAddr, Nanos};
+pub use steer::{Prefix, Steer, SteerRule, SteerRules, Steered, Transport, address_ranges};
 
 /// Maximum number of frames in a batch: enough to amortize a dynamic call, few enough to stay in
 /// the L1 cache.

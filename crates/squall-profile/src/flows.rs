@@ -160,6 +160,15 @@ pub enum HttpVersion {
     Three,
 }
 
+/// The end that a client of HTTP/3 changes when its connection migrates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MigrateTo {
+    #[default]
+    Port,
+    /// The address, and the port.
+    Address,
+}
+
 /// The version of the PROXY protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProxyVersion {

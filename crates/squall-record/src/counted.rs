@@ -13,7 +13,8 @@ use crate::{load, sources::Kept};
 
 /// The snapshots of all workers, merged.
 pub struct Counted {
-    pub(crate) names: Vec<String>,
+    /// The names of streams of other senders, if the plan has no streams: see [`Counted::name`].
+    received: Vec<String>,
     /// The key in this run's signatures.
     pub(crate) key: u16,
     pub(crate) facts: Vec<PortFacts>,
@@ -42,11 +43,10 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// `names` are the names of the streams with the plan's key, and `facts` describe the plan's
-    /// ports. `running` is true if the snapshots are from a run in progress.
+    /// `facts` describe the plan's ports. `running` is true if the snapshots are from a run in
+    /// progress.
     pub fn new(
         plan: &Plan,
-        mut names: Vec<String>,
         facts: Vec<PortFacts>,
         running: bool,
         snapshots: Vec<Snapshot>,
@@ -60,7 +60,7 @@ impl Counted {
         let mut tx: Vec<PortTx> =
             (0..ports).map(|port| PortTx { port, ..PortTx::default() }).collect();
         let mut sent = BTreeMap::new();
-        let mut streams: Vec<StreamTx> = (0..names.len())
+        let mut streams: Vec<StreamTx> = (0..plan.streams.len())
             .map(|i| StreamTx { number: i as u32, ..StreamTx::default() })
             .collect();
         let mut rx: Vec<Vec<PortRx>> = (0..ports).map(|_| Vec::new()).collect();
@@ -84,16 +84,17 @@ impl Counted {
         let keys: BTreeSet<u16> = rx.iter().flatten().flat_map(|q| q.seen.keys()).collect();
         rx.iter_mut().flatten().for_each(|q| q.seen.confirm_keys(&keys));
         // The runs whose streams are reported. Each has a name, and the number of its first stream.
-        let runs = match names.is_empty() {
-            true => {
+        let (mut received, planned) = (Vec::new(), plan.streams.len());
+        let runs = match planned {
+            0 => {
                 let runs = received_runs(&rx);
-                names = names_of(&runs);
-                streams.resize_with(names.len(), StreamTx::default);
+                received = names_of(&runs);
+                streams.resize_with(received.len(), StreamTx::default);
                 runs
             }
-            false => vec![ReceivedRun { key, first: 0, streams: names.len() }],
+            _ => vec![ReceivedRun { key, first: 0, streams: planned }],
         };
-        let mut seen: Vec<Vec<(usize, Seen)>> = names.iter().map(|_| Vec::new()).collect();
+        let mut seen: Vec<Vec<(usize, Seen)>> = streams.iter().map(|_| Vec::new()).collect();
         let mut foreign: Vec<BTreeMap<u16, Foreign>> = vec![BTreeMap::new(); ports];
         for (port, queues) in rx.iter().enumerate() {
             for (key, of) in queues.iter().flat_map(|q| &q.seen.foreign) {
@@ -116,7 +117,7 @@ impl Counted {
             }
         }
         Self {
-            names,
+            received,
             key,
             facts,
             running,
@@ -133,6 +134,16 @@ impl Counted {
             hosts,
             routers,
         }
+    }
+
+    /// The name of stream `i`: that in `plan`, or one that was made for a stream of another sender.
+    pub(crate) fn name<'a>(&'a self, plan: &'a Plan, i: usize) -> &'a str {
+        plan.streams.get(i).map_or_else(|| &*self.received[i], |stream| &*stream.name)
+    }
+
+    /// Whether any port receives.
+    pub(crate) fn listens(&self) -> bool {
+        self.rx.iter().any(|queues| !queues.is_empty())
     }
 
     /// Whether no frame has left.
@@ -175,12 +186,12 @@ impl Counted {
 
     /// Streams with frames that arrived before they were sent. Each has the number of such frames,
     /// and the largest time difference in ns.
-    pub(crate) fn early(&self) -> impl Iterator<Item = (&str, u64, u64)> {
-        let sent = self.names.iter().zip(&self.streams).zip(&self.seen);
-        sent.filter(|((_, tx), _)| tx.packets > 0).filter_map(|((name, _), seen)| {
+    pub(crate) fn early<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = (&'a str, u64, u64)> {
+        let sent = self.streams.iter().zip(&self.seen).enumerate();
+        sent.filter(|(_, (tx, _))| tx.packets > 0).filter_map(move |(i, (_, seen))| {
             let frames = seen.iter().map(|(_, seen)| seen.delay.negative()).sum::<u64>();
             let by = seen.iter().map(|(_, seen)| seen.delay.most_negative_ns().unsigned_abs());
-            (frames > 0).then(|| (name.as_str(), frames, by.max().unwrap_or(0)))
+            (frames > 0).then(|| (self.name(plan, i), frames, by.max().unwrap_or(0)))
         })
     }
 
@@ -190,11 +201,11 @@ impl Counted {
         if self.running || plan.has_other_nodes() || !plan.part.is_whole() {
             return Vec::new();
         }
-        let sent = self.names.iter().zip(&self.streams).zip(&self.seen).zip(&plan.streams);
-        let beyond = sent.filter_map(|(((name, tx), seen), _)| {
+        let sent = self.streams.iter().zip(&self.seen).zip(&plan.streams);
+        let beyond = sent.filter_map(|((tx, seen), stream)| {
             let due = tx.packets + tx.not_sent.total();
             let highest = seen.iter().filter_map(|(_, seen)| seen.sequence.highest()).max()?;
-            (highest >= due).then(|| (name.clone(), highest, due))
+            (highest >= due).then(|| (stream.name.clone(), highest, due))
         });
         beyond.collect()
     }

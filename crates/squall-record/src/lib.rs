@@ -121,7 +121,7 @@ impl Record<'_> {
         let (context, plan, counted) = (self.context, self.plan, &self.counted);
         let sources = self.sources();
         let ports: Vec<_> = (0..counted.facts.len()).map(|p| self.port(p, &sources)).collect();
-        let streams: Vec<_> = (0..counted.names.len()).map(|i| self.stream(i)).collect();
+        let streams: Vec<_> = (0..counted.streams.len()).map(|i| self.stream(i)).collect();
         let frames: u64 = ports.iter().map(|p| p.tx.packets + p.rx.packets).sum();
         let capture =
             self.capture.as_ref().map(|captured| captured.section(&ports, counted.accepted()));
@@ -221,7 +221,7 @@ impl Record<'_> {
         notes.extend(self.notes_on_steps());
         notes.extend(never_started(self.plan, streams));
         notes.extend(self.came_back(streams));
-        let early = self.counted.early().filter(|(_, _, by)| *by <= READING_NS);
+        let early = self.counted.early(self.plan).filter(|(_, _, by)| *by <= READING_NS);
         notes.extend(early.map(|(name, frames, by)| {
             format!(
                 "stream {name:?}: latency excludes {frames} frames that arrived up to {by} ns \
@@ -278,7 +278,6 @@ impl Record<'_> {
     /// Facts for the verdict that the report does not contain.
     fn facts(&self, ended_by: EndedBy, report: &Report) -> verdict::Facts {
         let counted = &self.counted;
-        let named = || counted.names.iter().zip(&counted.streams);
         let tx = report
             .ports
             .iter()
@@ -292,16 +291,17 @@ impl Record<'_> {
             ended_by,
             lost: tx.chain(rx).collect(),
             early: counted
-                .early()
+                .early(self.plan)
                 .filter(|(_, _, by)| *by > READING_NS)
                 .map(|(name, frames, _)| (name.to_owned(), frames))
                 .collect(),
-            stretched: named()
+            stretched: (0..)
+                .zip(&counted.streams)
                 .filter(|(_, tx)| tx.stretched > Nanos::ZERO)
-                .map(|(name, tx)| (name.clone(), tx.stretched.as_secs_f64()))
+                .map(|(i, tx)| (counted.name(self.plan, i).to_owned(), tx.stretched.as_secs_f64()))
                 .collect(),
             receives: counted.rx.iter().map(|queues| !queues.is_empty()).collect(),
-            longest_frame: longest_frame(self.plan),
+            longest_frame: counted.listens().then(|| longest_frame(self.plan)).flatten(),
             unsent: counted.unsent(self.plan),
             machine: machine(&report.contention),
         }
@@ -313,7 +313,7 @@ fn is_stopped(by: EndedBy) -> bool {
 }
 
 /// Length without FCS of the longest frame of all streams. `None` if other sources or other runs
-/// send, too.
+/// send, too. Reads each stream's program, so only receivers should ask for it.
 fn longest_frame(plan: &Plan) -> Option<u32> {
     let longest = |stream: &PlanStream| {
         let (program, cut) = (&stream.program, stream.program.cut());
@@ -334,14 +334,16 @@ fn never_started<'a>(
     plan: &'a Plan,
     streams: &'a [StreamReport],
 ) -> impl Iterator<Item = String> + 'a {
+    // The report first, because reading the plan of a million streams takes longer.
     let waited = |(_, (s, r)): &(usize, (&PlanStream, &StreamReport))| {
-        !s.self_start && r.tx_packets == 0 && s.division != StreamDivision::Elsewhere
+        r.tx_packets == 0 && !s.self_start && s.division != StreamDivision::Elsewhere
     };
+    let waiting: Vec<_> = plan.streams.iter().zip(streams).enumerate().filter(waited).collect();
     let mut named_by: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
-    for stream in &plan.streams {
+    for stream in plan.streams.iter().filter(|_| !waiting.is_empty()) {
         stream.next.iter().for_each(|n| named_by.entry(n.stream).or_default().push(&stream.name));
     }
-    plan.streams.iter().zip(streams).enumerate().filter(waited).map(move |(i, (s, _))| {
+    waiting.into_iter().map(move |(i, (s, _))| {
         let before = named_by.get(&i).into_iter().flatten();
         let before: Vec<_> = before.map(|name| format!("{name:?}")).collect();
         format!(

@@ -148,13 +148,10 @@ impl Record<'_> {
         if let Some(tx) = self.counted.sent.get(&(port, SourceId::STREAMS)) {
             all.merge(&tx.departure_error);
         }
-        let streams = self
-            .counted
-            .streams
-            .iter()
-            .zip(&self.plan.streams)
-            .filter(|(_, planned)| planned.port == port);
-        streams.filter_map(|(s, _)| s.departure_error.as_ref()).for_each(|own| all.merge(own));
+        // Histograms first: many streams share one, and reading their plan would take longer.
+        let streams = self.counted.streams.iter().zip(&self.plan.streams);
+        let own = streams.filter_map(|(s, planned)| Some((s.departure_error.as_ref()?, planned)));
+        own.filter(|(_, planned)| planned.port == port).for_each(|(own, _)| all.merge(own));
         all
     }
 

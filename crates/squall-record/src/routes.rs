@@ -183,8 +183,9 @@ impl Record<'_> {
             "stream,prefix,sent,lost,loss_of_connectivity_s,convergence_s,changed_at_s,first_port,\
              last_port,up"
         )?;
-        for (i, name) in self.counted.names.iter().enumerate() {
+        for i in 0..self.counted.streams.len() {
             let Some(lanes) = self.routes(i) else { continue };
+            let name = self.counted.name(self.plan, i);
             for row in &lanes.rows {
                 let time = |time: Option<f64>| time.map(|time| format!("{time:.6}"));
                 let loss = time(lanes.loss_of_connectivity(row)).unwrap_or_default();

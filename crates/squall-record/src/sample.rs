@@ -108,7 +108,7 @@ impl Record<'_> {
     pub fn sample(&self, last: &mut Last, report: &Report, now: Instant) -> Sample {
         let (counted, elapsed) = (&self.counted, self.duration);
         let dt = last.advance(elapsed, now);
-        last.streams.resize(counted.names.len(), [0; 2]);
+        last.streams.resize(counted.streams.len(), [0; 2]);
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / dt;
         let mut sample = Sample { t_s: elapsed.as_secs_f64(), ..Sample::default() };
         let counts = report.ports.iter().map(|port| {
@@ -130,9 +130,10 @@ impl Record<'_> {
             });
         }
         // Streams that are not shown keep their numbers.
-        let mut numbers = (0..).zip(&counted.names);
+        let named = |i| (i, counted.name(self.plan, i));
+        let mut numbers = (0..counted.streams.len()).map(named);
         for s in &report.streams {
-            let Some((i, _)) = numbers.find(|(_, name)| **name == s.name) else { break };
+            let Some((i, _)) = numbers.find(|(_, name)| *name == s.name) else { break };
             let then = &mut last.streams[i];
             let now = [s.tx_packets, s.rx.as_ref().map_or(0, |r| r.packets)];
             let (late, delay) = self.histograms(i);

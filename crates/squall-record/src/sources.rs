@@ -73,11 +73,12 @@ impl Record<'_> {
         if plan.ports[p].elsewhere {
             return None;
         }
-        let streams = || plan.streams.iter().filter(|s| s.port == p);
         let of_streams = source == SourceId::STREAMS;
         let replay = source.as_replay();
         let (kind, what) = match replay {
-            None if of_streams && streams().next().is_some() => (SourceKind::Streams, "streams"),
+            None if of_streams && plan.streams.iter().any(|s| s.port == p) => {
+                (SourceKind::Streams, "streams")
+            }
             None => return None,
             Some(number) => {
                 let replay = &plan.replays[number as usize];
@@ -97,10 +98,15 @@ impl Record<'_> {
         }
         let missing: u64 = not_sent.values().sum();
         let asked = t.packets + missing;
-        let rates = streams().map(|s| s.asked_pps).sum::<Option<f64>>();
-        let (asked_rate, late) = match of_streams {
-            true => (rates, distribution(&self.departures(p))),
-            false => (None, distribution(&t.departure_error)),
+        // In one pass, because there may be a million streams.
+        let (mut asked_rate, mut at_full_speed) = (of_streams.then_some(0.0), false);
+        for stream in plan.streams.iter().filter(|stream| of_streams && stream.port == p) {
+            asked_rate = asked_rate.zip(stream.asked_pps).map(|(sum, pps)| sum + pps);
+            at_full_speed |= stream.gap == Gap::Zero;
+        }
+        let late = match of_streams {
+            true => distribution(&self.departures(p)),
+            false => distribution(&t.departure_error),
         };
         let name = &plan.ports[p].name;
         // If the port has only one source, its name suffices.
@@ -116,7 +122,7 @@ impl Record<'_> {
             not_sent_ratio: if asked > 0 { missing as f64 / asked as f64 } else { 0.0 },
             asked_rate,
             unpaced: match of_streams {
-                true => streams().any(|s| s.gap == Gap::Zero),
+                true => at_full_speed,
                 false => late.is_none() && t.packets > 0,
             },
             rate: if seconds > 0.0 { t.packets as f64 / seconds } else { 0.0 },

@@ -31,10 +31,9 @@ impl Record<'_> {
             t.last.saturating_sub(first).saturating_sub(Nanos(silence))
         });
         let seconds = span.as_secs_f64();
-        let listening = counted.rx.iter().any(|queues| !queues.is_empty());
-        let known = planned.map_or(!counted.seen[i].is_empty(), |s| s.program.is_known());
+        let known = || planned.map_or(!counted.seen[i].is_empty(), |s| s.program.is_known());
         StreamReport {
-            name: counted.names[i].clone(),
+            name: counted.name(plan, i).to_owned(),
             port: planned.map_or(String::new(), |s| plan.ports[s.port].name.clone()),
             group: planned.and_then(|s| s.group.clone()),
             tx_packets: t.packets,
@@ -45,9 +44,9 @@ impl Record<'_> {
                 _ => t.packets.saturating_sub(segments) as f64 / seconds,
             },
             asked_pps: planned.and_then(|s| s.mean_rate_within(span)),
-            not_sent: t.not_sent.iter().map(|(k, v)| (k.to_owned(), v)).collect(),
+            not_sent: t.not_sent.iter().collect(),
             departure_error_ns: t.departure_error.as_deref().and_then(distribution),
-            rx: (known && listening && self.is_known(i)).then(|| {
+            rx: (counted.listens() && known() && self.is_known(i)).then(|| {
                 let routes = self.routes(i).map(|routes| Box::new(routes.report(plan)));
                 let mut rx = StreamRx { routes, ..self.received(i) };
                 // Some routes may move to another port while others stay. The ports then have the

@@ -19,7 +19,7 @@ use crate::report::{
     Asked, CaptureReport, Contention, Cpu, Distribution, EndedBy, Host, KnownBy, PartReport,
     Patterns, ReasonCode, ReceivedFlowsReport, ReceivedSourceReport, ReceiverRx, ReplayEdits,
     ReplayFlows, ReplayRead, ReplayReport, ReplayShare, Report, RestReport, StreamReport, StreamRx,
-    Verdict, VerdictStatus, attack::AttackReport,
+    Verdict, VerdictStatus, attack::AttackReport, reasons::Reasons,
 };
 
 /// Why reports cannot be merged.
@@ -162,6 +162,12 @@ impl Merge for f64 {
 impl Merge for BTreeMap<String, u64> {
     fn merge(&mut self, other: &Self) {
         other.iter().for_each(|(key, n)| *self.entry(key.clone()).or_default() += n);
+    }
+}
+
+impl Merge for Reasons {
+    fn merge(&mut self, other: &Self) {
+        other.into_iter().for_each(|(reason, n)| self.add(reason.to_owned(), *n));
     }
 }
 

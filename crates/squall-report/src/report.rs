@@ -4,15 +4,19 @@ pub mod attack;
 pub mod fail_if;
 pub mod flows;
 pub mod hosts;
+pub mod json;
+pub mod reasons;
 pub mod routers;
 pub mod routes;
 pub mod source;
 
-use std::{collections::BTreeMap, fmt, io};
+use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall_stats::{Histogram, SequenceTracker};
+
+use reasons::Reasons;
 
 /// Version of this structure.
 pub const SCHEMA: &str = "squall-report/1";
@@ -788,7 +792,8 @@ pub struct StreamReport {
     /// The requested rate in frames per second; `null` for `max`.
     pub asked_pps: Option<f64>,
     /// Frames that were due and did not leave, by reason.
-    pub not_sent: BTreeMap<String, u64>,
+    #[schemars(with = "BTreeMap<String, u64>")]
+    pub not_sent: Reasons,
     /// Actual minus due time of departure; no frame leaves early.
     pub departure_error_ns: Option<Distribution>,
     // In a box, because it is five times as large as the rest, and a hundred thousand streams have
@@ -1385,20 +1390,6 @@ impl Report {
         let flows = self.flows.iter_mut().flat_map(flows::FlowsReport::distributions_mut);
         let hosts = self.hosts.iter_mut().flat_map(hosts::HostsReport::distributions_mut);
         ports.chain(streams).chain(received).chain(flows).chain(hosts).flatten()
-    }
-
-    /// The report of a run or of a part as indented JSON.
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self)
-            .expect("a report has string keys and no custom serializers")
-    }
-
-    /// Writes the same to `out`, in small pieces. The text of a million streams has 290 MB.
-    ///
-    /// # Errors
-    /// If `out` has one.
-    pub fn write_json(&self, out: impl io::Write) -> io::Result<()> {
-        Ok(serde_json::to_writer_pretty(out, self)?)
     }
 }
 

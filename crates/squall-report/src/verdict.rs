@@ -7,7 +7,7 @@
 //! missing, and the requested work was done. Effects of the load on a device are not considered.
 //! docs/guide/measuring.md explains the same rules to users.
 
-use std::{collections::BTreeMap, fmt};
+use std::fmt;
 
 use crate::{
     render::{human, reasons},
@@ -85,7 +85,7 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     let unsent = report.streams.iter().filter(|stream| stream.tx_packets == 0 && !stopped);
     for stream in unsent {
         let of = |reason: &str| stream.not_sent.get(reason);
-        let frames = without_host(&stream.not_sent);
+        let frames = without_host(of);
         // A stream without a rate has such a reason, but no number of frames.
         if frames > 0 || of(NO_HOST).or(of(NO_ROUTE)).is_some() {
             let (why, reason) = match of(NO_ROUTE) > of(NO_HOST) {
@@ -309,9 +309,9 @@ const NO_SESSION: &str = "no_session";
 /// The same for frames to learnt routes: the router had none.
 const NO_ROUTE: &str = "no_route";
 
-fn without_host(not_sent: &BTreeMap<String, u64>) -> u64 {
+fn without_host<'a>(not_sent: impl Fn(&str) -> Option<&'a u64>) -> u64 {
     let reasons = [NO_HOST, ADDRESS_LOST, NO_SESSION, NO_ROUTE];
-    reasons.iter().filter_map(|reason| not_sent.get(*reason)).sum()
+    reasons.into_iter().filter_map(not_sent).sum()
 }
 
 fn nothing_sent(report: &Report) -> bool {
@@ -351,7 +351,7 @@ impl Report {
             let kept = if scheduled_s > 0.0 { source.sent as f64 / scheduled_s } else { 0.0 };
             let owed = source.lag_s * source.asked_rate.unwrap_or(kept);
             let missing: u64 = source.not_sent.values().sum();
-            let own = missing - without_host(&source.not_sent);
+            let own = missing - without_host(|reason| source.not_sent.get(reason));
             Progress {
                 name: &source.name,
                 unit: &source.unit,
@@ -602,7 +602,8 @@ fn failed_hint(reason: &str) -> &'static str {
 /// Cause of missing frames: the lack of a CPU, the port (if it was full or accepting frames for
 /// more than half of the run), or the sender itself.
 fn limit(source: &SourceRecord, duration_s: f64) -> ReasonCode {
-    let own = source.not_sent.values().sum::<u64>() - without_host(&source.not_sent);
+    let unhosted = without_host(|reason| source.not_sent.get(reason));
+    let own = source.not_sent.values().sum::<u64>() - unhosted;
     let missing = own as f64 / source.asked.max(1) as f64;
     let missing = missing.max(source.lag_s / duration_s.max(1e-9));
     if source.starved_s > duration_s * missing / 2.0 && source.starved_s > MIN_S {
@@ -760,6 +761,8 @@ impl fmt::Display for Outage {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::report::{Asked, LinkEvent, MtuChange, PortPacing, StreamReport, VerdictStatus};
 
@@ -1186,7 +1189,7 @@ mod tests {
         assert!(reasons[0].text.ends_with("the router had learnt no route"), "{reasons:?}");
         assert!(reasons[0].hint.contains("the router's session"), "{reasons:?}");
         let mut both = with("no_route", 0);
-        both.not_sent.insert("no_host".into(), 8);
+        both.not_sent.add("no_host", 8);
         let reasons = streams(EndedBy::Duration, &[both]);
         assert!(reasons[0].text.ends_with("none of 15 frames was sent: no host had an address"));
         // Without a rate, there is no number of frames.

@@ -720,7 +720,7 @@ impl Application for Peers {
                 socket.close();
                 self.close(now, connection);
             }
-            Event::Timer => {}
+            Event::Timer | Event::Settle => {}
             Event::Gone(reason) => {
                 self.ended(now, connection, end_reason(reason));
                 self.connections.remove(connection);

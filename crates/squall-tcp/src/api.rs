@@ -83,6 +83,17 @@ pub trait Application {
     /// refuse it (a reset, or port unreachable).
     fn accept(&mut self, now: Nanos, flow: &Tuple) -> Option<(ClassId, Self::State)>;
 
+    /// Divides the state of a flow that waits into its own part and the part that many flows
+    /// have in common, which is then stored once. `None`: the flow keeps its record.
+    fn divide(_state: &Self::State) -> Option<StateParts> {
+        None
+    }
+
+    /// The state that [`Application::divide`] has divided.
+    fn join(_parts: &StateParts) -> Self::State {
+        Self::State::default()
+    }
+
     /// Whether a service listens at the local address and port of `flow`; opens no flow. A segment
     /// that is neither SYN, ACK nor RST is dropped by a listener and reset otherwise (RFC 9293
     /// §3.10.7.1, §3.10.7.2).
@@ -108,6 +119,13 @@ pub trait Application {
     fn ended(&self, _flow: &Tuple) -> bool {
         false
     }
+}
+
+/// An application's state of a flow, divided by [`Application::divide`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateParts {
+    pub own: [u32; 3],
+    pub common: [u32; 3],
 }
 
 /// The events of one segment, in this order.
@@ -141,6 +159,9 @@ pub enum Event<'a> {
     PeerClosed,
     /// The time of [`Socket::wake_at`] has come.
     Timer,
+    /// All packets that arrived together were received, and others are about to be sent: see
+    /// [`Socket::settle_later`].
+    Settle,
     /// The flow has ended; this is its last event. The stack handles TIME-WAIT by itself.
     Gone(Reason),
 }
@@ -246,6 +267,26 @@ pub trait Output {
     ) -> Option<&mut [u8]> {
         self.packet(class, &tuple4(addresses, ports), len, Cut::WHOLE)
     }
+
+    /// As [`Output::packet`], for one segment over IPv6. Addresses and ports: local, remote.
+    #[inline]
+    fn segment6(
+        &mut self,
+        class: ClassId,
+        addresses: [u128; 2],
+        ports: [u16; 2],
+        len: usize,
+    ) -> Option<&mut [u8]> {
+        self.packet(class, &tuple6(addresses, ports), len, Cut::WHOLE)
+    }
+}
+
+/// The ends of a TCP flow over IPv6. Addresses and ports: local, remote.
+#[inline]
+pub fn tuple6([local, remote]: [u128; 2], [local_port, remote_port]: [u16; 2]) -> Tuple {
+    let address = |address: u128| IpAddr::V6(address.into());
+    let (local, remote) = (address(local), address(remote));
+    Tuple { kind: FlowKind::Tcp, local, local_port, remote, remote_port }
 }
 
 /// The ends of a TCP flow over IPv4. Addresses and ports: local, remote.

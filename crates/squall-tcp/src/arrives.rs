@@ -207,7 +207,7 @@ impl<A: Application> Stack<A> {
     /// Sends the SYN of an active open (OPEN, RFC 9293 §3.10.1). The SYN counts as sent from here
     /// on, so that SND.NXT never moves backward.
     pub(crate) fn open(&mut self, now: Nanos, flow: u32, key: &Key) {
-        let isn = self.isn(now, key);
+        let isn = self.isn(now, flow, key);
         let (f, class) = self.core.parts(flow);
         (f.snd_una, f.snd_nxt) = (isn, isn.wrapping_add(1));
         f.bits.set(class.offers | Bits::HEAD);
@@ -484,7 +484,7 @@ impl<A: Application> Stack<A> {
         if opens || fin || octets > 0 || !received.is_empty() {
             let events =
                 Events { established: opens, acknowledged: octets > 0, received, peer_closed: fin };
-            deed = self.app.at_once(&mut f.state, FlowId(flow), real, events)?;
+            deed = self.app.at_once(&mut f.state, FlowId(f.number), real, events)?;
         }
         if row != NO_PIECE {
             f.aside = NO_PIECE;
@@ -686,7 +686,7 @@ impl<A: Application> Stack<A> {
         if !may {
             return None;
         }
-        self.app.at_once(&mut f.state, FlowId(flow), now + core.lag, events)
+        self.app.at_once(&mut f.state, FlowId(f.number), now + core.lag, events)
     }
 
     /// SYN-SENT or SYN-RECEIVED becomes ESTABLISHED.
@@ -706,6 +706,7 @@ impl<A: Application> Stack<A> {
         f.cwnd = if lost { f.mss.into() } else { class.initial_window(f.mss) };
         f.bits.set_retries(0);
         f.bits.clear(Bits::RTX | Bits::HEAD | Bits::TIMING);
+        f.rtx_at = tick(now);
         f.bits.set_state(State::Established);
         class.counters.established += 1;
         if class.tunables.congestion == Congestion::Bbr {

@@ -7,7 +7,7 @@ use squall_wire::tcp_flags::{ACK, RST};
 
 use crate::{
     ClassId, Congestion, ConnectError, Counters, Deed, FlowId, Piece, SendError, Settings,
-    Tunables, Tuple, UnmatchedCounters,
+    StateParts, Tunables, Tuple, UnmatchedCounters,
     addresses::{Addresses6, Packed, WHOLE},
     congestion::{self, initial_window},
     extra::Extra,
@@ -19,6 +19,7 @@ use crate::{
     },
     pieces::{NO_PIECE, Pieces, Placed},
     queue::Queue,
+    rest::{Numbers, Place, Rest},
     seq::{self, le},
     stack::FlowHint,
     table::Table,
@@ -37,11 +38,27 @@ const MAX_OUTSTANDING: u32 = 1 << 30;
 /// Maximum number of received octets that may stay unacknowledged: the size of a GRO packet.
 pub(crate) const MAX_UNACKED: u32 = 1 << 16;
 
+/// Ticks for which a flow must have waited to be put to rest: 17 ms, longer than most round trips.
+const REST_AFTER: i32 = 256;
+
+/// Records that are tried, one after the other, when a flow is to be put to rest.
+const REST_TRIES: usize = 8;
+
+type PartsOf<S> = (fn(&S) -> Option<StateParts>, fn(&StateParts) -> S);
+
 pub(crate) struct Core<S> {
+    /// Records, by index. The functions of the stack take these indices as `flow`; applications,
+    /// tables and timers have numbers, because an index changes while a flow is at rest.
     pub flows: Slab<S>,
     /// Head of the list of free records.
     free: u32,
-    /// Maps hashes to the numbers of flows that have a record.
+    pub numbers: Numbers,
+    pub rest: Rest,
+    /// The record that was tried last.
+    hand: usize,
+    /// [`crate::Application::divide`] and [`crate::Application::join`].
+    pub parts_of: PartsOf<S>,
+    /// Maps hashes to the numbers of flows that are not in [`Core::waits`].
     pub table: Table,
     /// Maps hashes to positions in [`Core::waits`]. Apart from the flows, because thousands of
     /// tuples in TIME-WAIT would otherwise drive a table of few open flows out of the near caches.
@@ -61,8 +78,12 @@ pub(crate) struct Core<S> {
     pub answers: VecDeque<Answer>,
     /// Datagrams of flows to other ends than the flow's.
     pub detours: VecDeque<Detour>,
+    /// Flows that get [`crate::Event::Settle`], and the causes of the steps that requested it.
+    pub unsettled: Vec<Unsettled>,
     /// The ends of the datagram that is being received, if its peer has moved.
     pub moved: Option<Key>,
+    /// The flow to which the application has passed that datagram on.
+    pub passed_on: Option<FlowId>,
     pub classes: Vec<Class>,
     pub strays: UnmatchedCounters,
     pub settings: Settings,
@@ -110,34 +131,43 @@ impl<S> std::ops::IndexMut<u32> for Slab<S> {
 
 /// The records as the wheel sees them.
 struct Timers<'a, S> {
-    flows: &'a mut Slab<S>,
+    flows: &'a Slab<S>,
+    numbers: &'a mut Numbers,
+    rest: &'a Rest,
     extras: &'a [Extra],
 }
 
 impl<S> Records for Timers<'_, S> {
     #[inline]
-    fn slot(&mut self, flow: u32) -> &mut u16 {
-        &mut self.flows[flow].slot
+    fn slot(&mut self, number: u32) -> &mut u16 {
+        self.numbers.slot(number)
     }
 
     #[inline]
-    fn deadline(&self, flow: u32, now: u32) -> Option<u32> {
-        let f = &self.flows[flow];
+    fn deadline(&self, number: u32, now: u32) -> Option<u32> {
+        let first = |at: &u32| at.wrapping_sub(now) as i32;
+        let f = match self.numbers.place(number) {
+            Place::Record(flow) => &self.flows[flow],
+            Place::Rest(row) => {
+                return self.rest.deadlines(row).into_iter().flatten().min_by_key(first);
+            }
+            Place::Free => return None,
+        };
         let rtx = f.bits.has(Bits::RTX).then_some(f.rtx_at);
         let app = f.bits.has(Bits::APP).then_some(f.app_at);
         let ack = f.bits.delays_ack().then(|| f.ack_due(now));
         let pace = if f.has_extra() { pace_tick(&self.extras[f.extra_place()]) } else { None };
-        [rtx, app, ack, pace].into_iter().flatten().min_by_key(|at| at.wrapping_sub(now) as i32)
+        [rtx, app, ack, pace].into_iter().flatten().min_by_key(first)
     }
 
     #[inline]
-    fn is_free(&self, flow: u32) -> bool {
-        self.flows[flow].is_free()
+    fn is_free(&self, number: u32) -> bool {
+        self.numbers.place(number) == Place::Free
     }
 
     #[inline]
     fn count(&self) -> usize {
-        self.flows.0.len()
+        self.numbers.count()
     }
 }
 
@@ -159,8 +189,8 @@ pub(crate) struct Class {
     /// 0: none.
     pub keepidle: u32,
     pub fin_wait: u32,
-    /// The initial congestion window of flows with the MSS of the tunables.
-    initial: u32,
+    /// The initial congestion windows of flows with the MSS of the tunables, over IPv4 and IPv6.
+    initial: [(u16, u32); 2],
     /// Flows whose SRTT and RTTVAR are at most this, as bits of a [`Duration`], have the least RTO.
     calm: u16,
     /// Flags of the options that its SYNs offer.
@@ -189,7 +219,8 @@ impl Class {
             time_wait: ticks(tunables.time_wait),
             keepidle: ticks(tunables.keepidle),
             fin_wait: ticks(tunables.fin_wait),
-            initial: initial_window(tunables.initwnd, tunables.mss.into()),
+            initial: [tunables.mss, tunables.mss6()]
+                .map(|mss| (mss, initial_window(tunables.initwnd, mss.into()))),
             calm: calm(ticks(tunables.rto_min)),
             offers: if tunables.timestamps { Bits::TIMESTAMPS } else { 0 }
                 | if tunables.sack { Bits::SACK } else { 0 }
@@ -205,9 +236,9 @@ impl Class {
     /// The initial congestion window of a flow with this MSS.
     #[inline]
     pub fn initial_window(&self, mss: u16) -> u32 {
-        match mss == self.tunables.mss {
-            true => self.initial,
-            false => initial_window(self.tunables.initwnd, mss.into()),
+        match self.initial {
+            [(of, window), _] | [_, (of, window)] if of == mss => window,
+            _ => initial_window(self.tunables.initwnd, mss.into()),
         }
     }
 
@@ -215,9 +246,9 @@ impl Class {
     /// have the same few values, so these are kept.
     #[inline(always)]
     pub fn sample<S>(samples: &mut Samples, f: &mut Flow<S>, us: u32) {
-        let known = [f.srtt, f.rttvar].map(|of| u64::from(of.bits()));
-        let key = u64::from(us) << 32 | known[0] << 16 | known[1];
-        let place = &mut samples[(known[0] ^ known[1] ^ known[1] >> 6) as usize % samples.len()];
+        let (srtt, rttvar) = (u64::from(f.srtt.bits()), u64::from(f.rttvar.bits()));
+        let key = u64::from(us) << 32 | srtt << 16 | rttvar;
+        let place = &mut samples[(srtt ^ rttvar ^ rttvar >> 6) as usize % samples.len()];
         if place.0 != key {
             *place = (key, smoothed(f.srtt, f.rttvar, us));
         }
@@ -252,6 +283,14 @@ pub(crate) struct Answer {
     pub octets: [u8; 104],
 }
 
+/// A flow that requested [`crate::Event::Settle`], with [`Core::cause`] and [`Core::cause_tick`].
+pub(crate) struct Unsettled {
+    /// The flow's number: its record may become another's meanwhile.
+    pub number: u32,
+    pub cause: Nanos,
+    pub cause_tick: u32,
+}
+
 /// A datagram to another end than the flow's.
 pub(crate) struct Detour {
     pub class: ClassId,
@@ -271,6 +310,8 @@ macro_rules! keys {
     ($core:expr) => {
         Keys {
             flows: &$core.flows,
+            numbers: &$core.numbers,
+            rest: &$core.rest,
             waits: &$core.waits,
             addresses6: &$core.addresses6,
             secret: $core.settings.key,
@@ -284,6 +325,10 @@ impl<S: Copy + Default> Core<S> {
         Self {
             flows: Slab(Vec::new()),
             free: NONE,
+            numbers: Numbers::new(),
+            rest: Rest::new(),
+            hand: 0,
+            parts_of: (|_| None, |_| S::default()),
             table: Table::new(settings.flows, settings.flows as usize),
             wait_table: Table::new(settings.flows, waits.most()),
             wheel: Wheel::new(),
@@ -295,7 +340,9 @@ impl<S: Copy + Default> Core<S> {
             queue: Queue::default(),
             answers: VecDeque::new(),
             detours: VecDeque::new(),
+            unsettled: Vec::new(),
             moved: None,
+            passed_on: None,
             classes: Vec::new(),
             strays: UnmatchedCounters::default(),
             settings,
@@ -346,6 +393,8 @@ impl<S: Copy + Default> Core<S> {
     pub fn memory(&self) -> usize {
         let extras: usize = self.extras.iter().map(|e| size_of::<Extra>() + e.capacity()).sum();
         self.flows.0.len() * size_of::<Flow<S>>()
+            + self.numbers.memory()
+            + self.rest.memory()
             + self.tables_memory()
             + self.wheel.memory()
             + self.waits.memory()
@@ -372,23 +421,22 @@ impl<S: Copy + Default> Core<S> {
 
     /// Finds the TCP flow of a packet. If that takes its hash, `near` gets it.
     #[inline(always)]
-    pub fn find_near(&self, near: &mut FlowHint, key: &Key) -> Option<u32> {
-        let flow = near.flow.wrapping_sub(1);
-        // A released record has no state, so a stale `near` cannot match.
-        match self.flows.0.get(flow as usize) {
-            Some(f) if !f.is_free() && self.is(flow, key) => Some(flow),
+    pub fn find_near(&mut self, near: &mut FlowHint, key: &Key) -> Option<u32> {
+        match self.numbers.record(near.flow.wrapping_sub(1)) {
+            Some(flow) if self.is(flow, key) => Some(flow),
             _ => {
                 let hash = near.hash.unwrap_or_else(|| self.hash(key));
                 near.hash = Some(hash);
-                self.table.find(hash, |flow| self.is(flow, key))
+                let number = self.table.find(hash, |number| self.has_key(number, key))?;
+                Some(self.record(number))
             }
         }
     }
 
     #[inline]
-    pub fn find(&self, hash: u32, key: &Key) -> Option<Found> {
-        match self.table.find(hash, |flow| self.is(flow, key)) {
-            Some(flow) => Some(Found::Flow(flow)),
+    pub fn find(&mut self, hash: u32, key: &Key) -> Option<Found> {
+        match self.table.find(hash, |number| self.has_key(number, key)) {
+            Some(number) => Some(Found::Flow(self.record(number))),
             None => self.find_wait(hash, key).map(Found::Wait),
         }
     }
@@ -412,6 +460,29 @@ impl<S: Copy + Default> Core<S> {
             std::hint::black_box(self.wait_table.peek(hash));
         }
         flow
+    }
+
+    /// The record of the open flow with this number, which ends its rest.
+    #[inline(always)]
+    pub fn record(&mut self, number: u32) -> u32 {
+        match self.numbers.record(number) {
+            Some(flow) => flow,
+            None => self.end_rest(number),
+        }
+    }
+
+    #[inline(always)]
+    fn has_key(&self, number: u32, key: &Key) -> bool {
+        match self.numbers.record(number) {
+            Some(flow) => self.is(flow, key),
+            None => self.rests_with(number, key),
+        }
+    }
+
+    #[inline(never)]
+    fn rests_with(&self, number: u32, key: &Key) -> bool {
+        let Place::Rest(row) = self.numbers.place(number) else { return false };
+        self.rest.key(row, &self.addresses6) == *key
     }
 
     #[inline(always)]
@@ -462,7 +533,7 @@ impl<S: Copy + Default> Core<S> {
         if self.is_full() {
             return None;
         }
-        let flow = self.take_record();
+        let (flow, number) = self.take_record();
         let tunables = &self.classes[usize::from(class.0)].tunables;
         let (mss, mss6) = (tunables.mss, tunables.mss6());
         let f = &mut self.flows.0[flow as usize];
@@ -479,28 +550,98 @@ impl<S: Copy + Default> Core<S> {
             }
         }
         let keys = keys!(self);
-        self.table.insert(hash, flow, |flow| keys.of_flow(flow));
+        self.table.insert(hash, number, |number| keys.of_flow(number));
         self.active += 1;
         self.classes[usize::from(class.0)].counters.active += 1;
         Some(flow)
     }
 
-    fn take_record(&mut self) -> u32 {
+    /// A record for a new flow, and its number.
+    fn take_record(&mut self) -> (u32, u32) {
+        let flow = self.free_record();
+        let (number, slot) = self.numbers.take(flow);
+        self.wheel.unpark(slot);
+        self.flows[flow] = Flow { number, ..Flow::new() };
+        (flow, number)
+    }
+
+    #[inline]
+    fn free_record(&mut self) -> u32 {
         let flow = self.free;
-        if flow == NONE {
-            self.flows.0.push(Flow::new());
-            return self.flows.0.len() as u32 - 1;
+        if flow != NONE {
+            self.free = self.flows[flow].local;
+            return flow;
         }
-        let f = &mut self.flows[flow];
-        self.free = f.local;
-        self.wheel.unpark(f.slot);
-        *f = Flow { slot: f.slot, ..Flow::new() };
+        self.another_record()
+    }
+
+    /// A record for a further flow, from one that waits or a new one.
+    #[inline(never)]
+    fn another_record(&mut self) -> u32 {
+        let count = self.flows.0.len();
+        if count >= self.settings.records as usize {
+            for _ in 0..REST_TRIES.min(count) {
+                self.hand = if self.hand + 1 < count { self.hand + 1 } else { 0 };
+                let flow = self.hand as u32;
+                if self.begin_rest(flow) {
+                    return flow;
+                }
+            }
+        }
+        self.flows.0.push(Flow::new());
+        count as u32
+    }
+
+    /// Puts a flow to rest, if it waits with nothing to send. Returns whether it does; its record
+    /// is then free.
+    fn begin_rest(&mut self, flow: u32) -> bool {
+        // Flows with one of these will soon send or have an event.
+        const BUSY: u32 = Bits::QUEUED
+            | Bits::ACK_NOW
+            | Bits::ACK_LATER
+            | Bits::CLOSE
+            | Bits::TIMING
+            | Bits::PERSIST
+            | Bits::HEAD
+            | Bits::PROBE
+            | Bits::ABORT;
+        let f = &self.flows[flow];
+        let waits = f.tcp_state() == State::Established
+            && !f.bits.has(BUSY)
+            && f.aside == NO_PIECE
+            && f.flight() == 0;
+        // As in `Stack::after_idle`: the time of the last acknowledgment, or the keepalive deadline.
+        let keepalive = if f.bits.has(Bits::RTX) { self.class(flow).keepidle } else { 0 };
+        // Not the wheel's time, which moves only when a timer is due.
+        let now = tick(self.cause);
+        let waited = now.wrapping_sub(f.rtx_at.wrapping_sub(keepalive));
+        // Received data leaves its mark in the time of the last delayed acknowledgment.
+        let acks = f.ack_due(now).wrapping_sub(now) as i32;
+        let receives = (-REST_AFTER..=self.class(flow).delayed_ack as i32 + 1).contains(&acks);
+        if !waits || receives || (waited as i32) < REST_AFTER {
+            return false;
+        }
+        let (number, parts) = (f.number, (self.parts_of.0)(&f.state));
+        let row = parts.and_then(|parts| self.rest.pack(f, parts));
+        row.inspect(|row| self.numbers.set(number, Place::Rest(*row))).is_some()
+    }
+
+    /// Gives a flow at rest a record again.
+    #[inline(never)]
+    fn end_rest(&mut self, number: u32) -> u32 {
+        let flow = self.free_record();
+        let Place::Rest(row) = self.numbers.place(number) else {
+            unreachable!("an open flow has a record or is at rest");
+        };
+        self.flows[flow] = Flow { number, ..self.rest.get(row, self.parts_of.1) };
+        self.rest.release(row);
+        self.numbers.set(number, Place::Record(flow));
         flow
     }
 
     fn give_record(&mut self, flow: u32) {
         let f = &mut self.flows[flow];
-        self.wheel.park(f.slot);
+        self.wheel.park(self.numbers.give(f.number));
         f.bits = Bits::default();
         f.local = std::mem::replace(&mut self.free, flow);
         let piece = std::mem::replace(&mut f.aside, NO_PIECE);
@@ -511,8 +652,7 @@ impl<S: Copy + Default> Core<S> {
 
     /// Removes the flow from all structures and frees its record.
     pub fn release(&mut self, flow: u32) {
-        let keys = keys!(self);
-        self.table.remove(keys.of_flow(flow), flow, |flow| keys.of_flow(flow));
+        self.leave_table(flow);
         self.release_extra(flow);
         let f = &self.flows[flow];
         if f.bits.has(Bits::V6) {
@@ -528,6 +668,17 @@ impl<S: Copy + Default> Core<S> {
         self.give_record(flow);
     }
 
+    fn enter_table(&mut self, flow: u32) {
+        let (keys, number) = (keys!(self), self.flows[flow].number);
+        self.table.insert(keys.of_flow(number), number, |number| keys.of_flow(number));
+    }
+
+    fn leave_table(&mut self, flow: u32) {
+        let (keys, f) = (keys!(self), &self.flows[flow]);
+        let hash = hash_with(self.settings.key, &f.key(&self.addresses6));
+        self.table.remove(hash, f.number, |number| keys.of_flow(number));
+    }
+
     /// Gives a UDP flow other ends of the same IP version. Queued datagrams use them, too.
     pub fn rebind(&mut self, flow: u32, key: &Key) -> Result<(), ConnectError> {
         let hash = self.hash(key);
@@ -538,8 +689,7 @@ impl<S: Copy + Default> Core<S> {
         if v6 != matches!(key.addresses, Addresses::V6 { .. }) {
             return Err(ConnectError::Family);
         }
-        let keys = keys!(self);
-        self.table.remove(keys.of_flow(flow), flow, |flow| keys.of_flow(flow));
+        self.leave_table(flow);
         let f = &mut self.flows.0[flow as usize];
         (f.local_port, f.remote_port) = (key.local_port, key.remote_port);
         match key.addresses {
@@ -550,9 +700,36 @@ impl<S: Copy + Default> Core<S> {
                 (f.local, f.remote, f.upper) = (packed.local, packed.remote, packed.upper);
             }
         }
-        let keys = keys!(self);
-        self.table.insert(hash, flow, |flow| keys.of_flow(flow));
+        self.enter_table(flow);
         Ok(())
+    }
+
+    /// Gives a UDP flow another remote end. A UDP flow that a peer has begun from there gets the
+    /// flow's own end in exchange.
+    pub fn follow(&mut self, flow: u32, key: &Key) -> Result<(), ConnectError> {
+        match self.find(self.hash(key), key) {
+            Some(Found::Flow(other)) if other != flow => {
+                let f = &self.flows[other];
+                if f.tcp_state() != State::Udp || !f.bits.has(Bits::PASSIVE) {
+                    return Err(ConnectError::InUse);
+                }
+                self.exchange_ends([flow, other]);
+                Ok(())
+            }
+            _ => self.rebind(flow, key),
+        }
+    }
+
+    fn exchange_ends(&mut self, flows: [u32; 2]) {
+        flows.into_iter().for_each(|flow| self.leave_table(flow));
+        let places = flows.map(|flow| flow as usize);
+        let [a, b] = self.flows.0.get_disjoint_mut(places).expect("two open flows");
+        std::mem::swap(&mut a.local, &mut b.local);
+        std::mem::swap(&mut a.remote, &mut b.remote);
+        std::mem::swap(&mut a.upper, &mut b.upper);
+        std::mem::swap(&mut a.local_port, &mut b.local_port);
+        std::mem::swap(&mut a.remote_port, &mut b.remote_port);
+        flows.into_iter().for_each(|flow| self.enter_table(flow));
     }
 
     // TIME-WAIT.
@@ -596,21 +773,21 @@ impl<S: Copy + Default> Core<S> {
             f.bits.set(Bits::RTX);
             return self.wake(now, flow, ends);
         };
-        let keys = keys!(self);
-        let hash = keys.of_flow(flow);
-        self.table.remove(hash, flow, |flow| keys.of_flow(flow));
+        let (keys, number) = (keys!(self), self.flows[flow].number);
+        let hash = keys.of_flow(number);
+        self.table.remove(hash, number, |number| keys.of_flow(number));
         self.wait_table.insert(hash, place, |place| keys.of_wait(place));
         self.give_record(flow);
     }
 
     /// Replaces an entry of TIME-WAIT by a record.
     pub fn expand(&mut self, now: Nanos, place: u32) -> u32 {
-        let flow = self.take_record();
+        let (flow, number) = self.take_record();
         let wait = self.waits.take(place);
         let keys = keys!(self);
         let hash = keys.of_wait(place);
         self.wait_table.remove(hash, place, |place| keys.of_wait(place));
-        self.table.insert(hash, flow, |flow| keys.of_flow(flow));
+        self.table.insert(hash, number, |number| keys.of_flow(number));
         let class = &self.classes[usize::from(wait.class)];
         let f = &mut self.flows.0[flow as usize];
         (f.local, f.remote, f.local_port, f.remote_port, f.class) =
@@ -925,14 +1102,23 @@ impl<S: Copy + Default> Core<S> {
     /// again when that has come, because most deadlines are postponed before they are due.
     #[inline(always)]
     pub fn wake(&mut self, now: Nanos, flow: u32, at: u32) {
-        let mut timers = Timers { flows: &mut self.flows, extras: &self.extras };
-        self.wheel.wake(&mut timers, flow, at, now);
+        let number = self.flows[flow].number;
+        let (wheel, mut timers) = self.timers();
+        wheel.wake(&mut timers, number, at, now);
     }
 
     /// The next flow that the wheel wakes by `now`.
     #[inline]
     pub fn expire(&mut self, now: Nanos) -> Option<u32> {
-        self.wheel.expire(&mut Timers { flows: &mut self.flows, extras: &self.extras }, now)
+        let (wheel, mut timers) = self.timers();
+        let number = wheel.expire(&mut timers, now)?;
+        Some(self.record(number))
+    }
+
+    #[inline(always)]
+    fn timers(&mut self) -> (&mut Wheel, Timers<'_, S>) {
+        let Self { wheel, flows, numbers, rest, extras, .. } = self;
+        (wheel, Timers { flows, numbers, rest, extras })
     }
 
     /// Arms the timer of the delayed acknowledgment.
@@ -1111,6 +1297,8 @@ const TIME_WAIT_BITS: u32 = Bits::TIMESTAMPS | Bits::SACK | Bits::ECN | Bits::V6
 /// Computes the hashes of entries of the tables.
 struct Keys<'a, S> {
     flows: &'a Slab<S>,
+    numbers: &'a Numbers,
+    rest: &'a Rest,
     waits: &'a Waits,
     addresses6: &'a Addresses6,
     secret: [u64; 2],
@@ -1118,8 +1306,13 @@ struct Keys<'a, S> {
 
 impl<S> Keys<'_, S> {
     #[inline]
-    fn of_flow(&self, flow: u32) -> u32 {
-        hash_with(self.secret, &self.flows[flow].key(self.addresses6))
+    fn of_flow(&self, number: u32) -> u32 {
+        let key = match self.numbers.place(number) {
+            Place::Record(flow) => self.flows[flow].key(self.addresses6),
+            Place::Rest(row) => self.rest.key(row, self.addresses6),
+            Place::Free => unreachable!("only open flows are in the table"),
+        };
+        hash_with(self.secret, &key)
     }
 
     #[inline]
@@ -1164,7 +1357,7 @@ impl<S> Flow<S> {
     }
 
     #[inline]
-    fn key(&self, addresses6: &Addresses6) -> Key {
+    pub fn key(&self, addresses6: &Addresses6) -> Key {
         Key {
             addresses: self.addresses(addresses6),
             local_port: self.local_port,
@@ -1182,12 +1375,8 @@ fn hash_with(secret: [u64; 2], key: &Key) -> u32 {
             hash4(secret, u64::from(local) << 32 | u64::from(remote), ports, key.udp)
         }
         Addresses::V6 { local, remote } => {
-            let half = |a: u128| u64::from(hash::fast(secret, (a >> 64) as u64, a as u64));
-            hash::fast(
-                secret,
-                half(local) << 32 | half(remote),
-                u64::from(ports) << 16 | u64::from(key.udp) | 1 << 63,
-            )
+            let ports = u64::from(ports) << 16 | u64::from(key.udp) | 1 << 63;
+            hash::fast(secret, hash::pair(secret, local, remote), ports)
         }
     }
 }
@@ -1267,7 +1456,7 @@ impl<S: Copy + Default> Socket<'_, S> {
     }
 
     pub fn id(&self) -> FlowId {
-        FlowId(self.flow)
+        FlowId(self.core.flows[self.flow].number)
     }
 
     pub fn class(&self) -> ClassId {
@@ -1285,12 +1474,19 @@ impl<S: Copy + Default> Socket<'_, S> {
         (key.addresses.remote(), key.remote_port)
     }
 
-    /// Gives a UDP flow another remote end of the same IP version, with which no other flow is.
+    /// Gives a UDP flow another remote end of the same IP version. A flow that a peer has begun from
+    /// there gets the flow's own end in exchange.
     pub fn follow(&mut self, (remote, port): (IpAddr, u16)) -> Result<(), ConnectError> {
         let own = self.core.key(self.flow);
         let addresses = Addresses::of(own.addresses.local(), remote);
         let addresses = addresses.ok_or(ConnectError::Family)?;
-        self.core.rebind(self.flow, &Key { addresses, remote_port: port, ..own })
+        self.core.follow(self.flow, &Key { addresses, remote_port: port, ..own })
+    }
+
+    /// Passes the datagram of the current event on to another UDP flow with the same local end,
+    /// whose peer has moved to this flow's remote end ([`crate::Application::moved`]).
+    pub fn pass_on(&mut self, to: FlowId) {
+        self.core.passed_on = Some(to);
     }
 
     /// Queues a datagram of a UDP flow to another remote end than the flow's. Returns false if it
@@ -1353,6 +1549,15 @@ impl<S: Copy + Default> Socket<'_, S> {
         f.bits.set(Bits::APP);
         let at = f.app_at;
         self.core.wake(self.now, self.flow, at);
+    }
+
+    /// Delivers [`crate::Event::Settle`] before packets are sent next, after all packets that have
+    /// arrived by then: messages that the application sends in that event share packets. To be
+    /// requested once; a flow that has begun in place of an ended one may get the event, too.
+    pub fn settle_later(&mut self) {
+        let Core { cause, cause_tick, .. } = *self.core;
+        let number = self.core.flows[self.flow].number;
+        self.core.unsettled.push(Unsettled { number, cause, cause_tick });
     }
 
     pub fn no_wake(&mut self) {
@@ -1471,22 +1676,24 @@ mod tests {
             assert_eq!((core.table.memory(), core.flows.0.len()), (empty, 1));
             assert!(core.wait_table.memory() >= 8 * WAITS as usize);
 
-            let found = |core: &Core<u32>, number| {
+            let found = |core: &mut Core<u32>, number| {
                 let key = key(number, v6);
                 core.find(core.hash(&key), &key)
             };
-            assert!((0..WAITS).all(|n| matches!(found(&core, n), Some(Found::Wait(_)))));
-            assert_eq!(found(&core, WAITS), None);
+            assert!((0..WAITS).all(|n| matches!(found(&mut core, n), Some(Found::Wait(_)))));
+            assert_eq!(found(&mut core, WAITS), None);
 
             // A tuple that answers a segment has a record, and is in the other table.
-            let Some(Found::Wait(place)) = found(&core, 7) else { panic!("it is in TIME-WAIT") };
+            let Some(Found::Wait(place)) = found(&mut core, 7) else {
+                panic!("it is in TIME-WAIT")
+            };
             let flow = core.expand(Nanos::ZERO, place);
-            assert_eq!(found(&core, 7), Some(Found::Flow(flow)));
+            assert_eq!(found(&mut core, 7), Some(Found::Flow(flow)));
             core.compact(Nanos::ZERO, flow);
-            assert!(matches!(found(&core, 7), Some(Found::Wait(_))));
+            assert!(matches!(found(&mut core, 7), Some(Found::Wait(_))));
 
             core.expire_waits(Nanos(2_000_000_000));
-            assert!((0..WAITS).all(|n| found(&core, n).is_none()));
+            assert!((0..WAITS).all(|n| found(&mut core, n).is_none()));
             assert_eq!(core.time_wait, 0);
         }
     }

@@ -36,10 +36,8 @@ impl<A: Application> Stack<A> {
             // UDP has no TIME-WAIT: the entry belongs to a TCP flow.
             Some(Found::Wait(_)) | None => {
                 if let Some(flow) = self.flow_of_moved(&key, &ip.payload[UDP_HEADER..]) {
-                    self.core.moved = Some(key);
-                    self.deliver_datagram(now, flow, ip);
-                    self.core.moved = None;
-                    return;
+                    self.count_datagram(flow, ip);
+                    return self.deliver_moved(now, flow, key, ip);
                 }
                 if !self.app.begins(&key.tuple(), &ip.payload[UDP_HEADER..]) {
                     self.core.strays.late += 1;
@@ -67,29 +65,56 @@ impl<A: Application> Stack<A> {
                 flow
             }
         };
+        self.count_datagram(flow, ip);
         self.deliver_datagram(now, flow, ip);
+        // The flow is an earlier one of the address to which another flow's peer has moved.
+        if let Some(other) = self.core.passed_on.take() {
+            match self.with_local_end(&key, other) {
+                Some(other) => self.deliver_moved(now, other, key, ip),
+                None => self.core.strays.late += 1,
+            }
+        }
     }
 
     /// The open flow with the same local end to which the application assigns a datagram of an
     /// unknown one.
     fn flow_of_moved(&self, key: &Key, datagram: &[u8]) -> Option<u32> {
-        let FlowId(flow) = self.app.moved(&key.tuple(), datagram)?;
-        let f = self.core.flows.0.get(flow as usize)?;
+        self.with_local_end(key, self.app.moved(&key.tuple(), datagram)?)
+    }
+
+    /// The UDP flow, if it is open and has the local end of `key`.
+    fn with_local_end(&self, key: &Key, FlowId(number): FlowId) -> Option<u32> {
+        // Flows over UDP are never at rest.
+        let flow = self.core.numbers.record(number)?;
+        let f = &self.core.flows[flow];
         let open = f.tcp_state() == State::Udp && f.local_port == key.local_port;
         let local = |key: &Key| key.addresses.local();
         (open && local(&self.core.key(flow)) == local(key)).then_some(flow)
     }
 
+    /// Passes a datagram to the flow of a peer that has moved to the ends `key`.
+    fn deliver_moved(&mut self, now: Nanos, flow: u32, key: Key, ip: &Ip<'_>) {
+        self.core.moved = Some(key);
+        self.deliver_datagram(now, flow, ip);
+        (self.core.moved, self.core.passed_on) = (None, None);
+    }
+
+    fn count_datagram(&mut self, flow: u32, ip: &Ip<'_>) {
+        self.count_in(flow, ip);
+        let len = (ip.payload.len() - UDP_HEADER) as u64;
+        let unread = self.core.flows[flow].bits.has(Bits::ABORT);
+        let counters = self.core.counters(flow);
+        match unread {
+            true => counters.unread += len,
+            false => counters.delivered += len,
+        }
+    }
+
     /// Passes a datagram to its flow.
     fn deliver_datagram(&mut self, now: Nanos, flow: u32, ip: &Ip<'_>) {
-        self.count_in(flow, ip);
-        let payload = &ip.payload[UDP_HEADER..];
         self.restart_idle(now, flow);
-        if self.core.flows[flow].bits.has(Bits::ABORT) {
-            self.core.counters(flow).unread += payload.len() as u64;
-        } else {
-            self.core.counters(flow).delivered += payload.len() as u64;
-            self.notify(now, flow, Event::Received(payload));
+        if !self.core.flows[flow].bits.has(Bits::ABORT) {
+            self.notify(now, flow, Event::Received(&ip.payload[UDP_HEADER..]));
         }
         self.settle(now, flow);
     }
@@ -256,20 +281,37 @@ mod tests {
     struct App {
         answers: bool,
         flow: Option<FlowId>,
+        /// The flow to which all other flows' datagrams are passed on.
+        owner: Option<FlowId>,
         /// Ports of senders, and datagrams.
         received: Vec<(u16, Vec<u8>)>,
+        /// Whether a flow settles after all datagrams that have arrived; whether it has to, and how
+        /// often it did.
+        gathers: bool,
+        unsettled: bool,
+        settled: u32,
     }
 
     impl Application for App {
         type State = ();
 
         fn event(&mut self, socket: &mut Socket<'_, ()>, event: Event<'_>) {
+            if event == Event::Settle {
+                (self.unsettled, self.settled) = (false, self.settled + 1);
+                socket.send(Piece { message: 0, nth: 0, len: 4 }).expect("room");
+            }
             let Event::Received(datagram) = event else { return };
+            if self.gathers && !std::mem::replace(&mut self.unsettled, true) {
+                socket.settle_later();
+            }
+            if let Some(owner) = self.owner.filter(|owner| *owner != socket.id()) {
+                return socket.pass_on(owner);
+            }
             let sender = socket.sender();
             self.flow = Some(socket.id());
             self.received.push((sender.1, datagram.to_vec()));
             if datagram == WORDS[1] {
-                socket.follow(sender).expect("no other flow has these ends");
+                socket.follow(sender).expect("the same IP version");
             }
             if self.answers {
                 assert!(socket.send_to(sender, b"answer") && !socket.send_to(sender, &[0; 9000]));
@@ -317,15 +359,87 @@ mod tests {
         Tuple { kind: FlowKind::Udp, local, local_port, remote, remote_port: 443 }
     }
 
+    fn stack(answers: bool) -> Stack<App> {
+        let mut stack = Stack::new(Settings::default(), App { answers, ..App::default() });
+        stack.add_class(Tunables::default()).expect("right tunables");
+        stack
+    }
+
+    fn send(client: &mut Stack<App>, flow: FlowId, word: u32) {
+        let piece = Piece { message: word, nth: 0, len: WORDS[word as usize].len() as u32 };
+        client.with(NOW, flow, |_, socket| socket.send(piece).expect("room"));
+    }
+
+    #[test]
+    fn a_peer_that_moves_takes_over_the_end_of_an_earlier_flow() {
+        for v6 in [false, true] {
+            let (mut client, mut server) = (stack(false), stack(false));
+            let [(lost, earlier), (flow, owner)] = [5000, 5001].map(|port| {
+                let flow = client.connect(NOW, ClassId(0), tuple(v6, port), ());
+                let flow = flow.expect("a free end");
+                send(&mut client, flow, 0);
+                carry(&mut client, &mut server);
+                (flow, server.app_mut().flow.take().expect("a flow of its own"))
+            });
+            client.with(NOW, lost, |_, socket| socket.abort());
+            client.rebind(flow, &tuple(v6, 5000)).expect("free again");
+            server.app_mut().owner = Some(owner);
+            let ends = |server: &mut Stack<App>| {
+                [earlier, owner].map(|flow| server.with(NOW, flow, |_, socket| socket.tuple()))
+            };
+            let before = ends(&mut server);
+            send(&mut client, flow, 1);
+            carry(&mut client, &mut server);
+            assert_eq!(server.app().received.last(), Some(&(5000, WORDS[1].to_vec())));
+            assert_eq!(server.app().flow, Some(owner));
+            let [a, b] = before;
+            assert_eq!((ends(&mut server), server.active()), ([b, a], 2));
+            assert_eq!(b.expect("open").remote_port, 5001);
+            let counters = server.counters(ClassId(0));
+            let octets = 2 * WORDS[0].len() + WORDS[1].len();
+            assert_eq!((counters.segments_in, counters.delivered), (3, octets as u64));
+            // The end is the flow's own now, and the other's leads to the earlier flow.
+            server.app_mut().owner = None;
+            for (port, expected) in [(5000, owner), (5001, earlier)] {
+                client.rebind(flow, &tuple(v6, port)).ok();
+                send(&mut client, flow, 0);
+                carry(&mut client, &mut server);
+                assert_eq!(server.app().flow, Some(expected), "{port}");
+            }
+            assert_eq!(server.active(), 2);
+        }
+    }
+
+    #[test]
+    fn a_flow_settles_once_after_all_packets_that_have_arrived() {
+        let (mut client, mut server) = (stack(false), stack(false));
+        server.app_mut().gathers = true;
+        let flow = client.connect(NOW, ClassId(0), tuple(false, 5000), ()).expect("a free end");
+        for round in 1..=2 {
+            for _ in 0..3 {
+                send(&mut client, flow, 0);
+            }
+            carry(&mut client, &mut server);
+            let app = server.app();
+            assert_eq!((app.received.len(), app.settled), (3 * round, round as u32 - 1));
+            assert!(server.has_output(), "the flow has to settle");
+            carry(&mut server, &mut client);
+            let after = (server.app().settled as usize, client.app().received.len());
+            assert_eq!(after, (round, round));
+        }
+        // One that has ended meanwhile does not.
+        send(&mut client, flow, 0);
+        carry(&mut client, &mut server);
+        let ended = server.app().flow.expect("it has come");
+        server.with(NOW, ended, |_, socket| socket.abort());
+        carry(&mut server, &mut client);
+        assert_eq!(server.app().settled, 2);
+    }
+
     #[test]
     fn a_flow_keeps_its_state_when_an_end_moves() {
         for v6 in [false, true] {
-            let [mut client, mut server] = [false, true].map(|answers| {
-                let app = App { answers, ..App::default() };
-                let mut stack = Stack::new(Settings::default(), app);
-                stack.add_class(Tunables::default()).expect("right tunables");
-                stack
-            });
+            let [mut client, mut server] = [false, true].map(stack);
             let connect = |client: &mut Stack<App>, port| {
                 client.connect(NOW, ClassId(0), tuple(v6, port), ())
             };
@@ -335,8 +449,7 @@ mod tests {
                 if port != 5000 {
                     client.rebind(flow, &tuple(v6, port)).expect("a free end");
                 }
-                let piece = Piece { message: word, nth: 0, len: WORDS[word as usize].len() as u32 };
-                client.with(NOW, flow, |_, socket| socket.send(piece).expect("room"));
+                send(&mut client, flow, word);
                 carry(&mut client, &mut server);
                 let received = server.app().received.last().expect("a datagram");
                 assert_eq!(*received, (port, WORDS[word as usize].to_vec()));
@@ -357,8 +470,7 @@ mod tests {
             // Another local end is not the server's flow, whatever the application says.
             let late = Tuple { remote_port: 444, ..tuple(v6, 5004) };
             let stray = client.connect(NOW, ClassId(0), late, ()).expect("a free end");
-            let piece = Piece { message: 0, nth: 0, len: 4 };
-            client.with(NOW, stray, |_, socket| socket.send(piece).expect("room"));
+            send(&mut client, stray, 0);
             carry(&mut client, &mut server);
             assert_eq!(server.active(), 2);
         }

@@ -1,8 +1,8 @@
 //! The record of a flow. There may be millions, so its size determines the stack's memory.
 
-use crate::{addresses::Packed, pieces::NO_PIECE, wheel::OUT};
+use crate::{addresses::Packed, pieces::NO_PIECE};
 
-/// 72 octets plus the application's state.
+/// 76 octets plus the application's state.
 ///
 /// The fields that segments need come first, in 64 octets; the rest is for timers and the
 /// application.
@@ -49,9 +49,8 @@ pub(crate) struct Flow<S> {
     pub aside: u32,
     /// Tick at which the application is woken.
     pub app_at: u32,
-    /// Slot of its entry in the wheel. The entry outlives the flow: the next one with this record
-    /// takes it over.
-    pub slot: u16,
+    /// Its [`crate::FlowId`]. It stays while the flow is [at rest](crate::rest) in between.
+    pub number: u32,
     /// For IPv6: the number of the addresses' upper bits.
     pub upper: u16,
     pub state: S,
@@ -102,7 +101,7 @@ const STATES: [State; 16] = {
 
 /// Flags, state and small numbers of a flow in one word: one load suffices for the decisions of the
 /// fast paths.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Bits(pub u32);
 
 impl Bits {
@@ -284,7 +283,7 @@ impl<S: Default> Flow<S> {
             rtx_at: 0,
             aside: NO_PIECE,
             app_at: 0,
-            slot: OUT,
+            number: 0,
             upper: 0,
             state: S::default(),
         }
@@ -335,12 +334,6 @@ impl<S> Flow<S> {
         now.wrapping_add(i32::from(self.ack_at.wrapping_sub(now as u16) as i16) as u32)
     }
 
-    /// Whether the record belongs to no flow.
-    #[inline]
-    pub fn is_free(&self) -> bool {
-        self.bits == Bits::default()
-    }
-
     /// Octets (and SYN, FIN) that are sent and not acknowledged.
     #[inline]
     pub fn flight(&self) -> u32 {
@@ -353,9 +346,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_72_octets_and_the_state() {
-        assert_eq!(size_of::<Flow<[u32; 6]>>(), 72 + 24);
-        assert_eq!(size_of::<Flow<[u32; 8]>>(), 72 + 32);
+    fn a_record_is_76_octets_and_the_state() {
+        assert_eq!(size_of::<Flow<[u32; 6]>>(), 76 + 24);
+        assert_eq!(size_of::<Flow<[u32; 8]>>(), 76 + 32);
     }
 
     #[test]

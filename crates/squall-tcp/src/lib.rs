@@ -24,6 +24,7 @@ mod packet;
 mod pieces;
 mod queue;
 mod recovery;
+mod rest;
 mod seq;
 mod stack;
 mod table;
@@ -34,7 +35,7 @@ mod write;
 
 pub use api::{
     Application, ClassId, ConnectError, Deed, Event, Events, FlowId, FlowKind, Output, Piece,
-    Reason, SendError, Tuple, tuple4,
+    Reason, SendError, StateParts, Tuple, tuple4, tuple6,
 };
 pub use core::Socket;
 pub use counters::{Counters, UnmatchedCounters};

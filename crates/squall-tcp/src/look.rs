@@ -6,6 +6,7 @@ use crate::{
     Application, FlowId, Stack, Tuple,
     core::{Core, rto},
     flow::{Bits, Flow, State},
+    rest::Place,
     seq::distance,
 };
 
@@ -43,31 +44,39 @@ pub struct FlowInfo {
 }
 
 impl<A: Application> Stack<A> {
-    /// Open TCP flows among the `most` records from number `from` on. Flows in TIME-WAIT are left
+    /// Open TCP flows among the `most` ones from number `from` on. Flows in TIME-WAIT are left
     /// out.
     pub fn look(&self, from: u32, most: u32) -> impl Iterator<Item = FlowInfo> + '_ {
         let (from, to) = (from.min(self.records()), from.saturating_add(most).min(self.records()));
-        (from..to).filter_map(|flow| self.core.look(flow))
+        (from..to).filter_map(|number| self.core.look(number))
     }
 
-    /// Records allocated so far: the numbers of open flows are below this.
+    /// The most flows at a time so far: the numbers of open flows are below this.
     pub fn records(&self) -> u32 {
-        self.core.flows.0.len() as u32
+        self.core.numbers.count() as u32
     }
 }
 
 impl<S: Copy + Default> Core<S> {
-    fn look(&self, flow: u32) -> Option<FlowInfo> {
-        let f = &self.flows[flow];
+    fn look(&self, number: u32) -> Option<FlowInfo> {
+        match self.numbers.place(number) {
+            Place::Record(flow) => self.info(&self.flows[flow]),
+            Place::Rest(row) => self.info(&Flow { number, ..self.rest.get(row, |_| S::default()) }),
+            Place::Free => None,
+        }
+    }
+
+    fn info(&self, f: &Flow<S>) -> Option<FlowInfo> {
         let state = f.tcp_state();
         if matches!(state, State::Closed | State::TimeWait | State::Udp) {
             return None;
         }
         let class = &self.classes[usize::from(f.class)];
+        let extra = f.has_extra().then(|| &self.extras[f.extra_place()]);
         let micros = |us: u32| Nanos(u64::from(us) * 1000);
         Some(FlowInfo {
-            id: FlowId(flow),
-            tuple: self.key(flow).tuple(),
+            id: FlowId(f.number),
+            tuple: f.key(&self.addresses6).tuple(),
             passive: f.bits.has(Bits::PASSIVE),
             state,
             timestamps: f.bits.has(Bits::TIMESTAMPS),
@@ -75,9 +84,8 @@ impl<S: Copy + Default> Core<S> {
             wscale: wscale(f, class.scale),
             mss: f.mss,
             cwnd: f.cwnd,
-            ssthresh: self.extra_ref(flow).and_then(|extra| extra.ssthresh),
-            bbr: self
-                .extra_ref(flow)
+            ssthresh: extra.and_then(|extra| extra.ssthresh),
+            bbr: extra
                 .and_then(|extra| extra.bbr.as_ref())
                 .map(|bbr| (bbr.phase().name(), bbr.pacing_rate() as u64)),
             send_window: f.snd_wnd,

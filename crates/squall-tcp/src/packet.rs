@@ -90,19 +90,16 @@ impl Addresses {
     }
 
     /// The addresses' contribution to the pseudo-header sum.
-    #[inline]
+    #[inline(always)]
     pub fn sum(self) -> u64 {
         match self {
             Self::V4 { local, remote } => u64::from(local) + u64::from(remote),
-            Self::V6 { local, remote } => [local, remote]
-                .into_iter()
-                .map(|a| {
-                    ((a >> 96)
-                        + (a >> 64 & 0xffff_ffff)
-                        + (a >> 32 & 0xffff_ffff)
-                        + (a & 0xffff_ffff)) as u64
-                })
-                .sum(),
+            Self::V6 { local, remote } => {
+                let of = |a: u128| checksum::add((a >> 64) as u64, a as u64);
+                let sum = checksum::add(of(local), of(remote));
+                // Leaves room for the sum of a packet.
+                (sum >> 32) + (sum & 0xffff_ffff)
+            }
         }
     }
 }
@@ -643,12 +640,15 @@ pub(crate) fn write_ip(
         Addresses::V6 { local, remote } => {
             let len = (packet.len() - IPV6) as u16;
             let header = packet.first_chunk_mut::<IPV6>().expect("room for its header");
-            put32(header, 0, 6 << 28 | u32::from(tos) << 20);
-            put16(header, 4, len);
-            header[6] = protocol;
-            header[7] = ttl;
-            header[8..24].copy_from_slice(&local.to_be_bytes());
-            header[24..40].copy_from_slice(&remote.to_be_bytes());
+            let first = 6 << 28 | u32::from(tos) << 20;
+            let second = u32::from(len) << 16 | u32::from(protocol) << 8 | u32::from(ttl);
+            let words = (u128::from(first) << 32 | u128::from(second)) << 64 | local >> 64;
+            let (places, last) = header.as_chunks_mut::<16>();
+            // As two words: `copy_from_slice` would be a call for each address.
+            places[0] = words.to_be_bytes();
+            places[1] = (local << 64 | remote >> 64).to_be_bytes();
+            let last = last.first_chunk_mut().expect("half an address");
+            *last = (remote as u64).to_be_bytes();
         }
     }
 }
@@ -769,7 +769,11 @@ pub(crate) fn write_tcp_with<const OPTIONS: usize>(
     let last = u32::from(!checksum::fold(sum)) << 16;
     let [ports, seq, ack, flags] = words;
     *fixed = octets_of([ports, seq, ack, flags, last]);
-    *places = options.map(u32::to_be_bytes);
+    // Not `map`, which is not inlined.
+    let mut words = options.into_iter();
+    for place in places {
+        *place = words.next().map_or([0; 4], u32::to_be_bytes);
+    }
 }
 
 /// Writes the header of the datagram in `octets`, whose payload is already present.

@@ -5,10 +5,12 @@ use squall_units::{Nanos, be16};
 use crate::{
     Application, ClassId, ConnectError, Counters, Event, FlowId, FlowKind, Output, Reason,
     Settings, Socket, TunableError, Tunables, Tuple, UnmatchedCounters,
-    core::Core,
+    addresses::WHOLE,
+    core::{Core, Unsettled},
     flow::{Bits, State},
     hash,
     packet::{Addresses, ICMP, ICMP6, Ip, Key, Reject, TCP, UDP, UDP_HEADER, ip_len, usual_key},
+    rest::Place,
     wheel::ticks,
 };
 
@@ -29,10 +31,12 @@ impl<A: Application> Stack<A> {
     /// If the application's state is longer than 32 octets, or `settings` asks for more than 2^30
     /// flows.
     pub fn new(settings: Settings, app: A) -> Self {
-        // Records are sized for it: 72 octets and this state.
+        // Records are sized for it: 76 octets and this state.
         assert!(size_of::<A::State>() <= 32, "an application keeps at most 32 octets a flow");
         assert!(settings.flows <= 1 << 30, "at most 2^30 flows");
-        Self { app, core: Core::new(settings) }
+        let mut core = Core::new(settings);
+        core.parts_of = (A::divide, A::join);
+        Self { app, core }
     }
 
     pub fn add_class(&mut self, tunables: Tunables) -> Result<ClassId, TunableError> {
@@ -63,12 +67,13 @@ impl<A: Application> Stack<A> {
             return Err(ConnectError::Full);
         };
         self.core.counters(flow).attempts += 1;
+        let id = FlowId(self.core.flows[flow].number);
         match tuple.kind {
             FlowKind::Tcp => self.open(now, flow, &key),
             FlowKind::Udp => self.begin_udp(now, flow),
         }
         self.settle(now, flow);
-        Ok(FlowId(flow))
+        Ok(id)
     }
 
     /// Gives an open UDP flow other ends of the same IP version, as after a change of its host's
@@ -79,12 +84,13 @@ impl<A: Application> Stack<A> {
     /// [`ConnectError::Family`].
     pub fn rebind(&mut self, id: FlowId, tuple: &Tuple) -> Result<(), ConnectError> {
         let key = Key::of(tuple).ok_or(ConnectError::Family)?;
-        let flow = self.core.flows.0.get(id.0 as usize);
-        let open = flow.is_some_and(|flow| flow.tcp_state() == State::Udp);
-        if !open || !key.udp {
+        // Flows over UDP are never at rest.
+        let flow = self.core.numbers.record(id.0).filter(|_| key.udp);
+        let Some(flow) = flow.filter(|flow| self.core.flows[*flow].tcp_state() == State::Udp)
+        else {
             return Err(ConnectError::InUse);
-        }
-        self.core.rebind(id.0, &key)
+        };
+        self.core.rebind(flow, &key)
     }
 
     /// Receives an IP packet; octets after its end (frame padding) are ignored. Verifies checksums
@@ -121,13 +127,14 @@ impl<A: Application> Stack<A> {
             n += 1;
         }
         // A record spans two or three cache lines: one field of each is read.
-        let touch = |near: &FlowHint| {
-            let flow = near.flow.checked_sub(1)?;
-            let f = self.core.flows.0.get(flow as usize)?;
+        let touch = |flow: u32| {
+            let f = &self.core.flows[flow];
             std::hint::black_box((f.local ^ f.aside, f.state));
-            Some(())
         };
-        near[..n].iter().for_each(|near| _ = touch(near));
+        let record = |near: &FlowHint| self.core.numbers.record(near.flow.wrapping_sub(1));
+        // Loads where all of them are before the first record.
+        near[..n].iter().for_each(|near| _ = std::hint::black_box(record(near)));
+        near[..n].iter().filter_map(record).for_each(touch);
     }
 
     #[inline(always)]
@@ -201,6 +208,9 @@ impl<A: Application> Stack<A> {
     /// packets.
     pub fn transmit(&mut self, now: Nanos, out: &mut impl Output) -> usize {
         let mut packets = 0;
+        if !self.core.unsettled.is_empty() {
+            self.settle_flows(now);
+        }
         self.core.ack_overdue = false;
         while let Some(answer) = self.core.answers.front() {
             let len = usize::from(answer.len);
@@ -282,6 +292,7 @@ impl<A: Application> Stack<A> {
         !self.core.answers.is_empty()
             || !self.core.queue.is_empty()
             || !self.core.detours.is_empty()
+            || !self.core.unsettled.is_empty()
     }
 
     /// Whether resets or answers to packets without a flow wait to be sent.
@@ -303,8 +314,11 @@ impl<A: Application> Stack<A> {
         id: FlowId,
         f: impl FnOnce(&mut A, &mut Socket<'_, A::State>) -> R,
     ) -> Option<R> {
-        let flow = id.0;
-        let state = self.core.flows.0.get(flow as usize)?.tcp_state();
+        if self.core.numbers.place(id.0) == Place::Free {
+            return None;
+        }
+        let flow = self.core.record(id.0);
+        let state = self.core.flows[flow].tcp_state();
         if matches!(state, State::Closed | State::TimeWait) {
             return None;
         }
@@ -411,6 +425,28 @@ impl<A: Application> Stack<A> {
         }
     }
 
+    /// Delivers [`Event::Settle`] to the flows that have requested it.
+    #[inline(never)]
+    fn settle_flows(&mut self, now: Nanos) {
+        let mut unsettled = std::mem::take(&mut self.core.unsettled);
+        for Unsettled { number, cause, cause_tick } in unsettled.drain(..) {
+            if self.core.numbers.place(number) == Place::Free {
+                continue;
+            }
+            let flow = self.core.record(number);
+            if matches!(self.core.flows[flow].tcp_state(), State::Closed | State::TimeWait) {
+                continue;
+            }
+            // The flow's packets were due when these arrived.
+            (self.core.cause, self.core.cause_tick) = (cause, cause_tick);
+            self.notify(now, flow, Event::Settle);
+            self.settle(now, flow);
+        }
+        // Flows that have requested it again wait for the next time.
+        unsettled.append(&mut self.core.unsettled);
+        self.core.unsettled = unsettled;
+    }
+
     /// Passes an event to the application, unless the flow was aborted: an aborted flow gets only
     /// its last event.
     #[inline(always)]
@@ -493,17 +529,20 @@ impl<A: Application> Stack<A> {
 
     /// Initial sequence number (RFC 6528 §3): a clock of about 4 us plus a keyed hash of addresses
     /// and ports, so that an observer of one flow cannot predict another's.
-    pub(crate) fn isn(&self, now: Nanos, key: &Key) -> u32 {
+    pub(crate) fn isn(&self, now: Nanos, flow: u32, key: &Key) -> u32 {
+        let (secret, packed) = (self.core.settings.key, self.core.flows[flow].packed());
         let ports = u64::from(key.local_port) << 16 | u64::from(key.remote_port);
+        let short = u64::from(packed.local) << 32 | u64::from(packed.remote);
         let f = match key.addresses {
-            Addresses::V4 { local, remote } => hash::strong(
-                self.core.settings.key,
-                [u64::from(local) << 32 | u64::from(remote), ports],
-            ),
-            Addresses::V6 { local, remote } => hash::strong(
-                self.core.settings.key,
-                [(local >> 64) as u64, local as u64, (remote >> 64) as u64, remote as u64, ports],
-            ),
+            Addresses::V4 { .. } => hash::strong(secret, [short, ports]),
+            // The number of the upper bits replaces them: it never changes.
+            Addresses::V6 { .. } if packed.upper != WHOLE => {
+                hash::strong(secret, [short, 1 << 63 | u64::from(packed.upper) << 32 | ports])
+            }
+            Addresses::V6 { local, remote } => {
+                let [local, remote] = [local, remote].map(|a| [(a >> 64) as u64, a as u64]);
+                hash::strong(secret, [local[0], local[1], remote[0], remote[1], ports])
+            }
         };
         (f as u32).wrapping_add((now.0 >> 12) as u32)
     }

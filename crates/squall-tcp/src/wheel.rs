@@ -2,7 +2,7 @@
 //! roughly when it is due, and the flow's record has the exact times. Adding an entry and finding
 //! the next one cost the same for one flow as for millions.
 //!
-//! A flow has at most one entry that counts, in the slot that its record names. Entries are never
+//! A flow has at most one entry that counts, in the slot that its number names. Entries are never
 //! removed before they are due, because a list that allows that needs 8 octets more in each record,
 //! and writes to the records of other flows. Instead, an entry that no longer counts is skipped
 //! when its slot is reached.
@@ -32,7 +32,7 @@ pub(crate) trait Records {
     /// The tick of the flow's next deadline at tick `now` (lower halves). `None`: it has none.
     fn deadline(&self, flow: u32, now: u32) -> Option<u32>;
 
-    /// Whether the record belongs to no flow.
+    /// Whether the number belongs to no flow.
     fn is_free(&self, flow: u32) -> bool;
 
     fn count(&self) -> usize;
@@ -45,8 +45,8 @@ pub(crate) struct Wheel {
     slots: Box<[Vec<u32>]>,
     /// Slots that have entries.
     taken: [[u64; SLOTS / 64]; LEVELS],
-    /// The number of all entries, of entries that do not count, and of entries that do but whose records are free:
-    /// the next flow with such a record takes over its entry.
+    /// The number of all entries, of entries that do not count, and of entries that do but of free
+    /// numbers: the next flow with such a number takes over its entry.
     entries: usize,
     stale: usize,
     parked: usize,
@@ -153,13 +153,13 @@ impl Wheel {
         self.stale = 0;
     }
 
-    /// Notes that a record became free.
+    /// Notes that a number became free.
     #[inline]
     pub fn park(&mut self, slot: u16) {
         self.parked += usize::from(slot != OUT);
     }
 
-    /// Notes that a free record was taken.
+    /// Notes that a free number was taken.
     #[inline]
     pub fn unpark(&mut self, slot: u16) {
         self.parked -= usize::from(slot != OUT);

@@ -868,7 +868,9 @@ fn room<'o>(
         Addresses::V4 { local, remote } => {
             out.segment4(class, [local, remote], [key.local_port, key.remote_port], octets)
         }
-        Addresses::V6 { .. } => out.packet(class, &key.tuple(), octets, Cut::WHOLE),
+        Addresses::V6 { local, remote } => {
+            out.segment6(class, [local, remote], [key.local_port, key.remote_port], octets)
+        }
     }
 }
 

@@ -23,13 +23,15 @@ mod kind {
     pub const ALPN: u16 = 16;
     pub const PADDING: u16 = 21;
     pub const TICKET: u16 = 35;
+    pub const PRE_SHARED_KEY: u16 = 41;
     pub const VERSIONS: u16 = 43;
     pub const COOKIE: u16 = 44;
+    pub const PSK_MODES: u16 = 45;
     pub const SIGNATURES_OF_CERTIFICATES: u16 = 50;
     pub const KEY_SHARE: u16 = 51;
     pub const ECH: u16 = 0xfe0d;
     /// pre_shared_key, early_data, cookie.
-    pub const OF_ONE_SESSION: [u16; 3] = [41, 42, COOKIE];
+    pub const OF_ONE_SESSION: [u16; 3] = [PRE_SHARED_KEY, 42, COOKIE];
 }
 
 /// A ClientHello (RFC 8446 section 4.1.2, RFC 5246 section 7.4.1.2) without the values that each
@@ -93,6 +95,18 @@ pub struct Fresh<'a> {
     pub random: &'a [u8; 64],
     /// For the second hello, after HelloRetryRequest.
     pub retry: Option<Retry<'a>>,
+    /// For a session that is to be resumed.
+    pub psk: Option<Psk<'a>>,
+}
+
+/// A ticket of TLS 1.3, as the last extension of the hello (RFC 8446 section 4.2.11).
+#[derive(Clone, Copy, Debug)]
+pub struct Psk<'a> {
+    /// At most 16,384 octets.
+    pub identity: &'a [u8],
+    pub obfuscated_age: u32,
+    /// Octets of the binder, which are zeros at the end of the message.
+    pub binder: u8,
 }
 
 /// The content of a HelloRetryRequest (RFC 8446 section 4.1.4).
@@ -165,6 +179,13 @@ impl Hello {
             Some(Body::Versions(versions)) => versions.contains(&version) && !is_grease(version),
             _ => (0x0301..=self.version.min(0x0303)).contains(&version),
         }
+    }
+
+    /// Whether servers may give it tickets of TLS 1.3, with which sessions are resumed with a new
+    /// exchange of keys (RFC 8446 section 4.2.9).
+    pub fn resumes(&self) -> bool {
+        let modes = self.octets(kind::PSK_MODES).get(1..).unwrap_or_default();
+        self.offers_version(0x0304) && modes.contains(&1)
     }
 
     /// The groups for the exchange of keys, in order.

@@ -25,7 +25,7 @@ pub use client::{HelloClient, HelloClientConfig, HelloClientError, HelloProgress
 pub use config::hello_client_config;
 #[cfg(feature = "rustls")]
 pub use config::{client_config, server_config, server_name};
-pub use hello::{Body, Browser, Extension, Fresh, Hello, HelloError, Retry};
+pub use hello::{Body, Browser, Extension, Fresh, Hello, HelloError, Psk, Retry};
 #[cfg(feature = "rustls")]
 pub use key_log::KeyLogFile;
 pub use settings::{TlsSettings, TlsSettingsError, TlsVersion};

@@ -87,6 +87,10 @@ pub struct Caller {
     /// Bit positions in received frames. Each stream is counted separately per value of these bits:
     /// [`crate::totals::StreamTotals::tracked`].
     pub places: Arc<[Place]>,
+    /// Whether the process ends after the run. Nothing can change the run then, so the streams of
+    /// its profile are freed once they are planned. The memory of many streams is not freed at the
+    /// end, because that takes as long as their report.
+    pub ends_process: bool,
     /// Further sinks, each with the index of its port. They get all frames that the run receives
     /// there.
     pub listeners: Listeners,
@@ -554,7 +558,9 @@ impl Resolved {
             self.caller.key = Some(new_key());
         }
         let (mut plan, claim) = self.claim(&limits, virtual_time, is_cancelled)?;
-        if plan.streams.len() >= MANY_STREAMS {
+        if self.caller.ends_process {
+            free(plan.streams.len(), std::mem::take(&mut self.profile.streams));
+        } else if plan.streams.len() >= MANY_STREAMS {
             squall_port_linux::trim_heap();
         }
         if let Some(path) = &self.options.key_log {
@@ -1276,11 +1282,7 @@ impl Run {
     }
 
     fn counted(&self, running: bool, snapshots: Vec<squall_engine::Snapshot>) -> Counted {
-        Counted::new(self.running.plan(), self.stream_names(), self.facts(), running, snapshots)
-    }
-
-    fn stream_names(&self) -> Vec<String> {
-        self.running.stream_names().map(str::to_owned).collect()
+        Counted::new(self.running.plan(), self.facts(), running, snapshots)
     }
 
     fn facts(&self) -> Vec<PortFacts> {
@@ -1422,6 +1424,7 @@ impl Run {
     }
 
     fn become_session(&mut self, mut session: Resolved) -> Result<(), Error> {
+        assert!(!session.caller.ends_process, "such a run has no streams of a profile to change");
         if session.profile.run != self.session.profile.run {
             return Err(Error::Usage("[run] cannot change during a run\n  try a new run".into()));
         }
@@ -1666,7 +1669,7 @@ impl Run {
     /// The report, and the totals if they are wanted: with many streams, they are as large.
     fn ended(mut self, wants_totals: bool) -> Result<(Report, Option<Totals>), Error> {
         while !self.wait(Duration::from_secs(1)) {}
-        let (plan, names, facts) = (self.running.plan().clone(), self.stream_names(), self.facts());
+        let (plan, facts) = (self.running.plan().clone(), self.facts());
         let (listening, elapsed) = (self.listening(), self.running.elapsed());
         let epoch = match self.virtual_time {
             true => ports::epoch(&self.session.profile.ports),
@@ -1684,7 +1687,7 @@ impl Run {
         let mut replayed: Vec<Replayed> = outcome.take();
         replayed.sort_by_key(|replayed| replayed.number);
         let totals = wants_totals.then(|| {
-            let names = names.iter().map(String::as_str);
+            let names = plan.streams.iter().map(|stream| stream.name.as_str());
             let wall_offset_ns = if self.virtual_time { 0 } else { squall_machine::wall_offset() };
             let workers = outcome.workers.iter().map(Counters::from);
             Totals::of(Instant::now(), names, facts.len(), wall_offset_ns, workers)
@@ -1695,7 +1698,9 @@ impl Run {
         let ended = self.session.attacks.as_ref().map(|attacks| {
             (attacks, load::ended(outcome.workers.iter().flat_map(|worker| &worker.flows)))
         });
-        let counted = Counted::new(&plan, names, facts, false, outcome.workers);
+        // Their memory is that of the workers' threads, so the report can be made meanwhile.
+        free(plan.streams.len(), outcome.remains());
+        let counted = Counted::new(&plan, facts, false, outcome.workers);
         // A run that sends nothing has no last departure. Its duration is the time for which it
         // received, or that of the file it read. Hosts mostly wait, so their last departure is not
         // the end either.
@@ -1783,17 +1788,25 @@ impl Run {
         }
         let (report, many) = (record.report(self.series.points), plan.streams.len());
         let Record { counted, .. } = record;
-        free(many, (counted, plan, self.planned));
+        let left = (counted, plan, self.planned);
+        match self.session.caller.ends_process && many >= MANY_STREAMS {
+            true => std::mem::forget(left),
+            false => free(many, left),
+        }
         Ok((report, totals))
     }
 }
 
-/// Frees `what`, which has `streams` streams. Many of them are freed on a thread of its own: for a
-/// million, this takes as long as their report.
+/// Frees `what`, which has `streams` streams. Many of them are freed on a thread of its own, and
+/// their memory returns to the system: for a million, this takes as long as their report.
 fn free<T: Send + 'static>(streams: usize, what: T) {
     if streams >= MANY_STREAMS {
+        let freed = move || {
+            drop(what);
+            squall_port_linux::trim_heap();
+        };
         // Without a thread, it is freed here.
-        let _ = std::thread::Builder::new().name("squall-free".into()).spawn(move || drop(what));
+        let _ = std::thread::Builder::new().name("squall-free".into()).spawn(freed);
     }
 }
 

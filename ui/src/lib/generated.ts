@@ -1676,8 +1676,9 @@ export interface Http3Report {
    */
   paths_failed: number;
   /**
-   * Moves of clients that were not possible: `forbidden` by the server, `no_port` of the pool is
-   * free, or `no_connection_id` of the server, so that the move was one with the same ID.
+   * Moves of clients that were not possible: `forbidden` by the server, `no_port` or `no_address`
+   * of the pool is free, or `no_connection_id` of the server, so that the move was one with the
+   * same ID.
    */
   not_moved: Record<string, number>;
 }
@@ -3868,7 +3869,7 @@ export interface Flows {
   active_limit?: number | string;
   /**
    * The room for flows of each worker at each port, including those in TIME-WAIT; further ones are
-   * not begun or accepted, and counted as full. A flow takes up to 160 octets of memory. Default:
+   * not begun or accepted, and counted as full. A flow takes up to 170 octets of memory. Default:
    * as many as fit half of the machine's memory, but at least 2,097,152 and at most 268,435,456.
    */
   max_flows?: number | string;
@@ -4375,10 +4376,15 @@ export interface Http {
    */
   reserved_version?: boolean;
   /**
-   * Clients of HTTP/3 move each connection to another of their ports after this number of requests,
-   * each time, with another connection ID. Default 0: never.
+   * Clients of HTTP/3 move each connection to another port or address after this number of
+   * requests, each time, with another connection ID. Default 0: never.
    */
   migrate_after?: number | string;
+  /**
+   * "port": connections migrate to another port of the client, or "address": to a port of another
+   * client of the pool. Default "port".
+   */
+  migrate_to?: string;
   /**
    * The port of a client of HTTP/3 changes after this number of requests, each time, as by a NAT
    * that has forgotten it: with the same connection ID. Default 0: never.

@@ -161,6 +161,8 @@ struct Connection {
     /// The earliest time that a lane waits for, as the flow's timer is set.
     wake: Option<Nanos>,
     peer_closed: bool,
+    /// Whether the flow settles after all segments that have arrived.
+    unsettled: bool,
     /// Whether the flow has ended: nothing more is read or sent.
     over: bool,
     /// Whether the connection uses HTTP/1.1: the lanes run one after the other, `turn` is the
@@ -248,6 +250,11 @@ impl Layer {
         self.ids.taken()
     }
 
+    /// Streams of all connections so far.
+    pub fn streams(&self) -> u64 {
+        self.programs.iter().flatten().map(|speaker| speaker.tally.counts.streams).sum()
+    }
+
     /// Runs of a client's program in a flow.
     pub fn lanes(&self, program: ProgramId) -> Option<u16> {
         self.speaker(program).map(|speaker| speaker.lanes)
@@ -308,9 +315,10 @@ impl Layer {
         match event {
             Event::Established => flow.established(),
             Event::Received(octets) => flow.received(octets),
-            Event::Acknowledged { .. } => flow.settle(),
+            Event::Acknowledged { .. } => flow.settle_later(),
             Event::PeerClosed => flow.peer_closed(),
             Event::Timer => flow.timer(),
+            Event::Settle => flow.settle_if_due(),
             Event::Gone(reason) => {
                 flow.gone(reason);
                 return self.connections.remove(id);
@@ -350,6 +358,7 @@ impl Layer {
             turn: 0,
             wake: None,
             peer_closed: false,
+            unsettled: false,
             over: false,
             plain,
             held_back: false,
@@ -456,7 +465,9 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             resets.clear();
             return self.fail(error, Code::NO_ERROR);
         }
-        self.settle();
+        // Other connections use the same list.
+        self.credit();
+        self.settle_later();
     }
 
     fn peer_closed(&mut self) {
@@ -492,6 +503,11 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
     }
 
     fn gone(&mut self, reason: Reason) {
+        // Answers that came with the end may have been the last. Nothing can be sent any more.
+        if mem::take(&mut self.connection.unsettled) && !self.connection.over {
+            self.reap();
+            self.end_if_done();
+        }
         let Connection { lanes, over, plain, .. } = &mut *self.connection;
         // A server between two requests has nothing left to do.
         let mut idle = self.speaker.role == Role::Server && !*over && (*plain || lanes.is_empty());
@@ -512,9 +528,28 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         run(self.apps, self.socket, &mut self.connection.lanes[at], event);
     }
 
+    /// Settles after all segments that have arrived: the frames that answer them then share a
+    /// segment. Frames of the connection itself do not wait, because their number is bounded.
+    fn settle_later(&mut self) {
+        let Connection { peer, unsettled, over, plain, .. } = &mut *self.connection;
+        let waits = !*over && !*plain && !peer.has_pending();
+        if waits && (*unsettled || self.socket.settle_later()) {
+            *unsettled = true;
+        } else {
+            self.settle();
+        }
+    }
+
+    fn settle_if_due(&mut self) {
+        if self.connection.unsettled {
+            self.settle();
+        }
+    }
+
     /// Sends all frames for which there is room, lets the programs continue that waited for it, and
     /// ends the streams and the flow if their programs have finished.
     fn settle(&mut self) {
+        self.connection.unsettled = false;
         // TCP has acknowledged the others, or TLS has encrypted them.
         self.connection.kept.keep_last(self.socket.unwritten() as usize);
         if self.connection.over {

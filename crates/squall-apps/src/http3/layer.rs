@@ -4,10 +4,10 @@
 //! so they are stored until the flow has sent them; QUIC itself keeps data that it may have to repeat.
 //!
 //! A connection that moves to another address or port takes its flow along (RFC 9000 section 9). A
-//! client asks the owner of the stack for another port. A server's flow follows its client: a
-//! datagram of an unknown flow finds it by the connection ID, and the flow has the new address from
-//! when QUIC sends to it. Datagrams to another address, such as a challenge of the former path, are
-//! sent without a flow.
+//! client asks the owner of the stack for another port or address. A server's flow follows its
+//! client: a datagram of an unknown flow, or of an earlier one from the same address, finds it by the
+//! connection ID, and the flow has the new address from when QUIC sends to it. Datagrams to another
+//! address, such as a challenge of the former path, are sent without a flow.
 
 use std::{fmt, mem, net::SocketAddr, sync::Arc, time::Instant};
 
@@ -24,7 +24,7 @@ use squall_tcp::{Event, FlowId, Piece, Reason, Tuple};
 use squall_units::{Nanos, mix};
 
 use super::{
-    Http3, Http3Counts,
+    Http3, Http3Counts, MigrateTo,
     endpoints::{
         Home, RunTime, client_config, endpoint_config, forbids_migration, home_of, server_config,
         server_endpoint_config,
@@ -48,6 +48,8 @@ pub(crate) const DATAGRAMS: u32 = 3 << 30;
 
 /// Octets of a body that are made at a time. Longer ones would let a stream delay the others.
 const CHUNK: u32 = 16 << 10;
+/// Octets of a body that leave with the head of their message.
+const SHORT: u32 = 1 << 10;
 /// The longest DATA frame, whose length has to fit four octets.
 const MAX_DATA: u32 = 1 << 29;
 /// Streams of the peer that may wait for fields of the table.
@@ -74,8 +76,8 @@ pub(crate) struct Layer {
     /// The worker that has this layer.
     worker: u8,
     home: Home,
-    /// Flows of clients that are to get another port.
-    moves: Vec<FlowId>,
+    /// Flows of clients that are to get another end.
+    moves: Vec<(FlowId, MigrateTo)>,
     ids: Ids,
     buffers: Buffers,
 }
@@ -83,7 +85,7 @@ pub(crate) struct Layer {
 /// An input of a flow.
 enum Input<'a> {
     Event(Event<'a>),
-    /// It has got another port, or there is none.
+    /// It has got another end, or there is none.
     Rebound(bool),
 }
 
@@ -122,6 +124,8 @@ struct Buffers {
     /// A datagram on its way to the flow.
     out: Vec<u8>,
     text: Vec<u8>,
+    /// Frames on their way to a stream.
+    frames: Vec<u8>,
     prepared: Prepared,
     scratch: Scratch,
     /// Streams that can be read.
@@ -173,7 +177,7 @@ struct Connection {
     /// The numbers of them at which the client moves; 0: never.
     migrates_at: u32,
     rebinds_at: u32,
-    /// The move for which a port was requested.
+    /// The move for which another end was requested.
     moving: Option<Move>,
     /// Whether requests can be sent: the handshake is complete, or the client has early data.
     open: bool,
@@ -183,6 +187,8 @@ struct Connection {
     early_octets: u64,
     /// Octets of the fields of those requests, before and after compression.
     early_fields: [u64; 2],
+    /// Whether the flow settles after all datagrams that have arrived.
+    unsettled: bool,
     /// Whether the flow has ended: nothing more is read or sent.
     over: bool,
 }
@@ -210,7 +216,8 @@ const LAST_WAIT: Nanos = Nanos(4_000_000_000);
 #[derive(Debug)]
 pub struct Stream {
     id: StreamId,
-    /// Frames without the octets of bodies, and how many of their octets QUIC has taken.
+    /// Frames that QUIC has not taken at once, without the octets of longer bodies, and how many of
+    /// their octets it has taken since.
     frames: Vec<u8>,
     taken: usize,
     /// The end of the DATA frame, in octets of the message that is being sent.
@@ -316,13 +323,11 @@ impl Layer {
 
     /// The flow of the server whose client has sent this datagram from an unknown address.
     pub fn moved(&self, datagram: &[u8]) -> Option<FlowId> {
-        let (worker, place) = home_of(datagram)?;
-        let connection = self.connections.get(place).filter(|_| worker == self.worker)?;
-        Some(connection.flow)
+        owner_of(datagram, self.worker, &self.connections)
     }
 
-    /// Takes a flow that is to get another port; its owner then calls [`rebound`](Self::rebound).
-    pub fn take_move(&mut self) -> Option<FlowId> {
+    /// Takes a flow that is to get another end; its owner then calls [`rebound`](Self::rebound).
+    pub fn take_move(&mut self) -> Option<(FlowId, MigrateTo)> {
         self.moves.pop()
     }
 
@@ -342,6 +347,11 @@ impl Layer {
     /// Lanes of all connections.
     pub fn open_lanes(&self) -> usize {
         self.ids.taken()
+    }
+
+    /// Streams of all connections so far.
+    pub fn streams(&self) -> u64 {
+        self.programs.iter().flatten().map(|speaker| speaker.tally.counts.streams).sum()
     }
 
     /// Runs of a client's program in a flow.
@@ -395,7 +405,7 @@ impl Layer {
         self.handle(apps, socket, Input::Event(event));
     }
 
-    /// Continues a flow that has got another port, or could not get one.
+    /// Continues a flow that has got another end, or could not get one.
     pub fn rebound<O: Observer>(
         &mut self,
         apps: &mut Apps<O>,
@@ -426,7 +436,7 @@ impl Layer {
             Some(own) => own,
             None => match input {
                 Input::Event(event @ Event::Gone(_)) => return apps.run_program(socket, event),
-                Input::Rebound(_) => return,
+                Input::Rebound(_) | Input::Event(Event::Settle) => return,
                 Input::Event(_) => {
                     let connection = begin(apps, &*speaker, &mut self.ids, socket);
                     (self.connections.reserve(id), Box::new(connection))
@@ -452,8 +462,18 @@ impl Layer {
         };
         match input {
             Input::Event(Event::Established) => flow.established(),
-            Input::Event(Event::Received(octets)) => flow.received(octets),
+            Input::Event(Event::Received(octets)) => {
+                if flow.received(octets) {
+                    // Its client has moved to an address that this flow still has, because the
+                    // close of an earlier connection was lost.
+                    match owner_of(octets, self.worker, &self.connections) {
+                        Some(other) => socket.pass_on(other),
+                        None => speaker.tally.counts.strays += 1,
+                    }
+                }
+            }
             Input::Event(Event::Timer) => flow.timer(),
+            Input::Event(Event::Settle) => flow.settle_if_due(),
             Input::Event(Event::Acknowledged { .. } | Event::PeerClosed) => {}
             Input::Rebound(moved) => flow.rebound(moved),
             Input::Event(Event::Gone(reason)) => {
@@ -463,6 +483,12 @@ impl Layer {
         }
         self.connections.put(place, own);
     }
+}
+
+/// The flow of the connection that the connection ID of a datagram to a server names.
+fn owner_of(datagram: &[u8], worker: u8, connections: &Slab<Connection>) -> Option<FlowId> {
+    let (of, place) = home_of(datagram)?;
+    connections.get(place).filter(|_| of == worker).map(|connection| connection.flow)
 }
 
 /// The connection of a new flow.
@@ -501,6 +527,7 @@ fn begin<O: Observer>(
         early: false,
         early_octets: 0,
         early_fields: [0; 2],
+        unsettled: false,
         over: false,
     }
 }
@@ -595,7 +622,7 @@ struct Flow<'a, O, S> {
     place: u32,
     buffers: &'a mut Buffers,
     ids: &'a mut Ids,
-    moves: &'a mut Vec<FlowId>,
+    moves: &'a mut Vec<(FlowId, MigrateTo)>,
 }
 
 /// The state of a stream after the chunks that were read.
@@ -655,9 +682,10 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         }
     }
 
-    fn received(&mut self, datagram: &[u8]) {
+    /// Returns whether the datagram is for another connection of the server.
+    fn received(&mut self, datagram: &[u8]) -> bool {
         if self.connection.over {
-            return;
+            return false;
         }
         if let Some(probe) = &self.connection.probe {
             match probe.ids.answered_by(datagram) {
@@ -672,9 +700,16 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
                     self.connect();
                 }
             }
-            return;
+            return false;
         }
         let (tuple, sender) = (self.socket.tuple(), SocketAddr::from(self.socket.sender()));
+        // Messages that wait have the length that the present ends give them.
+        if sender != SocketAddr::new(tuple.remote, tuple.remote_port) {
+            self.settle_if_due();
+            if self.connection.over {
+                return false;
+            }
+        }
         // Version Negotiation has version 0, and Retry is the type 3 of long headers of version 1
         // (RFC 9000 sections 17.2.1 and 17.2.5).
         let negotiates = matches!(datagram, [first, 0, 0, 0, 0, ..] if first & 0x80 != 0);
@@ -710,11 +745,17 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
                 self.speaker.tally.counts.version_negotiations += u64::from(negotiates);
                 self.put_to(&tuple, &transmit);
             }
+            (Some(DatagramEvent::ConnectionEvent(..)), _)
+                if self.speaker.role() == Role::Server =>
+            {
+                return true;
+            }
             (Some(DatagramEvent::ConnectionEvent(..)) | None, _) => {
                 self.speaker.tally.counts.strays += 1;
             }
         }
-        self.settle();
+        self.settle_later();
+        false
     }
 
     /// Accepts the connection of a client, or asks it to prove its address.
@@ -777,11 +818,10 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
     fn follow(&mut self) {
         let Some((_, quic)) = &self.connection.quic else { return };
         let to = quic.remote_address();
-        // If another flow has this address, datagrams go there without the flow.
         self.socket.follow((to.ip(), to.port()));
     }
 
-    /// A client has another port now, or cannot get one.
+    /// A client has another end now, or cannot get one.
     fn rebound(&mut self, moved: bool) {
         let Connection { moving, quic: Some((handle, quic)), over: false, .. } =
             &mut *self.connection
@@ -811,13 +851,20 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
                 counts.rebindings += 1;
                 quic.ping();
             }
-            (Some(_), false) => add(&mut counts.not_moved, "no_port", 1),
+            (Some(Move::Migration), false) => {
+                let why = match self.speaker.settings.migrate_to {
+                    MigrateTo::Port => "no_port",
+                    MigrateTo::Address => "no_address",
+                };
+                add(&mut counts.not_moved, why, 1);
+            }
+            (Some(Move::Rebinding), false) => add(&mut counts.not_moved, "no_port", 1),
             (None, _) => return,
         }
         self.settle();
     }
 
-    /// Requests another port for a client whose connection is to move now.
+    /// Requests another end for a client whose connection is to move now.
     fn move_if_due(&mut self) {
         let Connection { quic, opened, migrates_at, rebinds_at, moving, .. } =
             &mut *self.connection;
@@ -828,33 +875,39 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         // The handshake has to be confirmed (RFC 9000 section 9).
         let confirmed = |quic: &quic::Connection| quic.stats().frame_rx.handshake_done > 0;
         let Some((_, quic)) = quic.as_ref().filter(|(_, quic)| confirmed(quic)) else { return };
-        let Http3 { migrate_after, rebind_after, .. } = self.speaker.settings;
+        let Http3 { migrate_after, migrate_to, rebind_after, .. } = self.speaker.settings;
         if is_due(*migrates_at) && forbids_migration(quic) {
             add(&mut self.speaker.tally.counts.not_moved, "forbidden", 1);
             *migrates_at = 0;
             return;
         }
-        *moving = Some(if is_due(*migrates_at) {
+        let (of, to) = if is_due(*migrates_at) {
             *migrates_at = opened.saturating_add(migrate_after);
             // Both at once would be one move: queued packets leave from the last port.
             if is_due(*rebinds_at) {
                 *rebinds_at = opened.saturating_add(1);
             }
-            Move::Migration
+            (Move::Migration, migrate_to)
         } else {
             *rebinds_at = opened.saturating_add(rebind_after);
-            Move::Rebinding
-        });
-        self.moves.push(self.connection.flow);
+            (Move::Rebinding, MigrateTo::Port)
+        };
+        *moving = Some(of);
+        self.moves.push((self.connection.flow, to));
     }
 
     fn gone(&mut self, reason: Reason) {
+        // Answers that came with the end may have been the last. Nothing can be sent any more.
+        if mem::take(&mut self.connection.unsettled) && !self.connection.over {
+            self.reap();
+            self.end_if_done();
+        }
         for lane in &mut self.connection.lanes {
             run(self.apps, self.socket, lane, Event::Gone(reason));
             self.ids.put(lane.id);
         }
         if self.connection.moving.is_some() {
-            self.moves.retain(|flow| *flow != self.connection.flow);
+            self.moves.retain(|(flow, _)| *flow != self.connection.flow);
         }
         if let Some((handle, quic)) = &mut self.connection.quic {
             self.speaker.tally.ended(quic);
@@ -893,9 +946,26 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         self.connection.lanes.iter().any(|lane| lane.state.has_failed())
     }
 
+    /// Reads all datagrams so far, and settles after all datagrams that have arrived: requests, answers
+    /// and acknowledgments then share packets.
+    fn settle_later(&mut self) {
+        if self.connection.over || !self.connection.unsettled && !self.socket.settle_later() {
+            return self.settle();
+        }
+        self.connection.unsettled = true;
+        self.take_events();
+    }
+
+    fn settle_if_due(&mut self) {
+        if self.connection.unsettled {
+            self.settle();
+        }
+    }
+
     /// Handles what QUIC has to say, sends all for which there is room, lets the programs continue
     /// that waited for it, and ends the streams and the flow if their programs have finished.
     fn settle(&mut self) {
+        self.connection.unsettled = false;
         self.drop_sent();
         if self.connection.over {
             return;
@@ -1265,7 +1335,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         else {
             return Ok(false);
         };
-        let Buffers { text, prepared, .. } = &mut *self.buffers;
+        let Buffers { text, frames, prepared, .. } = &mut *self.buffers;
         let role = self.speaker.role();
         let Speaker { heads, tally, .. } = &mut *self.speaker;
         let lane = &mut lanes[at];
@@ -1334,11 +1404,12 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         lane.messages.pop_front();
         let Some(stream) = &mut lane.stream else { return Ok(false) };
         let end = outline.len == piece.len && !outline.interim;
-        let sent = h3.head(h3_id(stream.id), end, &mut stream.frames, |encoder, block| {
+        frames.clear();
+        let sent = h3.head(h3_id(stream.id), end, frames, |encoder, block| {
             heads.encode(prepared, block, |field, block| encoder.field(field, block));
         });
         tally.counts.heads_sent += u64::from(sent);
-        let octets = [prepared.plain.into(), payload_len(stream.frames.len()) as u64];
+        let octets = [prepared.plain.into(), payload_len(frames.len()) as u64];
         tally.counts.head_octets_sent += octets[0];
         tally.counts.compressed_octets_sent += octets[1];
         if *early {
@@ -1350,7 +1421,27 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             lane.asked_head = outline.asks_head;
             lane.request = Some(piece).filter(|_| *early);
         }
-        lane.sending = (outline.len < piece.len).then_some((piece, outline.len));
+        let body = piece.len.saturating_sub(outline.len);
+        lane.sending = (body > 0).then_some((piece, outline.len));
+        if (1..=SHORT).contains(&body) {
+            lane.sending = None;
+            if h3.data(h3_id(stream.id), body, stream.last, frames) {
+                let begin = frames.len();
+                frames.resize(begin + body as usize, 0);
+                self.apps.write(&lane.state, &tuple, piece, outline.len, &mut frames[begin..]);
+            } else {
+                stream.last = false;
+            }
+        }
+        // Usually QUIC takes all at once.
+        let taken = write(quic, stream.id, frames);
+        tally.counts.sent_octets += taken as u64;
+        *early_octets += if *early { taken as u64 } else { 0 };
+        stream.frames.extend_from_slice(&frames[taken..]);
+        if taken == frames.len() && lane.sending.is_none() && mem::take(&mut stream.last) {
+            quic.send_stream(stream.id).finish().ok();
+            lane.answered = true;
+        }
         Ok(true)
     }
 
@@ -1483,6 +1574,10 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
     /// Ends the flow: its connection was not established, or has been closed or lost.
     #[cold]
     fn end_session(&mut self, why: &ConnectionError) {
+        if self.connection.unsettled {
+            // Lanes of earlier datagrams of this batch.
+            self.reap();
+        }
         let idle = self.is_idle();
         let complete = match why {
             ConnectionError::ApplicationClosed(close) => {

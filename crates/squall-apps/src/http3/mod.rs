@@ -58,9 +58,10 @@ pub struct Http3 {
     /// Whether clients begin with a packet of a reserved version, and with version 1 when the server
     /// has answered it (RFC 9000 section 6).
     pub reserved_version: bool,
-    /// Requests after which a client moves its connection to another port, each time, with another
-    /// connection ID (RFC 9000 section 9.2); 0: never.
+    /// Requests after which a client moves its connection to another port or address, each time,
+    /// with another connection ID (RFC 9000 section 9.2); 0: never.
     pub migrate_after: u32,
+    pub migrate_to: MigrateTo,
     /// Requests after which a client's port changes, each time, as by a NAT that has forgotten it:
     /// with the same connection ID (RFC 9000 section 9.3); 0: never.
     pub rebind_after: u32,
@@ -68,6 +69,16 @@ pub struct Http3 {
     pub forbid_migration: bool,
     /// Silence after which a connection ends (RFC 9000 section 10.1); 0: never.
     pub idle: Nanos,
+}
+
+/// The end that a client changes when its connection moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MigrateTo {
+    /// Its port.
+    #[default]
+    Port,
+    /// Its address and port.
+    Address,
 }
 
 impl Default for Http3 {
@@ -80,6 +91,7 @@ impl Default for Http3 {
             retry: false,
             reserved_version: false,
             migrate_after: 0,
+            migrate_to: MigrateTo::Port,
             rebind_after: 0,
             forbid_migration: false,
             idle: Nanos(10_000_000_000),

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use squall_tcp::{Event, FlowId, Piece};
 
-use super::{Http3, Http3Counts};
+use super::{Http3, Http3Counts, MigrateTo};
 use crate::{Apps, FlowSocket, Observer, ProgramId, Role, Tls, message::Ready};
 
 /// Bits that no piece has.
@@ -40,6 +40,10 @@ impl Layer {
         0
     }
 
+    pub fn streams(&self) -> u64 {
+        0
+    }
+
     pub fn lanes(&self, _: ProgramId) -> Option<u16> {
         None
     }
@@ -54,7 +58,7 @@ impl Layer {
 
     pub fn set_worker(&mut self, _: u8) {}
 
-    pub fn take_move(&mut self) -> Option<FlowId> {
+    pub fn take_move(&mut self) -> Option<(FlowId, MigrateTo)> {
         None
     }
 

@@ -1,7 +1,7 @@
 //! Heads of HTTP/1.1, which programs write and read, to fields of HTTP/2 and HTTP/3 and back (RFC
 //! 9113 section 8, RFC 9114 section 4).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use squall_http::{
     h2::{Head, HeadKind},
@@ -167,8 +167,8 @@ fn field(line: &[u8]) -> Option<(&[u8], &[u8])> {
 pub struct Heads {
     fixed: Vec<Fixed>,
     numbers: HashMap<Box<[u8]>, u16>,
-    /// Whole heads, by the numbers of their pieces.
-    known: HashMap<u32, Known>,
+    /// Whole heads, by the numbers of their pieces. Ordered, because a program has few.
+    known: BTreeMap<u32, Known>,
 }
 
 #[derive(Clone, Debug)]

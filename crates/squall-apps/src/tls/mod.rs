@@ -19,6 +19,7 @@ use rustls::{
     client::{ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue},
     pki_types::ServerName,
     server::{ProducesTickets, ServerSessionMemoryCache},
+    time_provider::DefaultTimeProvider,
 };
 use squall_tls::{
     HelloClientConfig, KeyLogFile, client_config, hello_client_config, server_config, server_name,
@@ -166,6 +167,9 @@ impl Tls {
             client.resumption = Resumption::store(tickets.clone());
             own.client = Arc::new(client);
             own.tickets = Some(tickets);
+            if let Some(hello) = &mut own.hello {
+                Arc::make_mut(hello).keep_tickets(Arc::new(DefaultTimeProvider));
+            }
         }
         own
     }

@@ -201,6 +201,7 @@ impl Layer {
             Event::Acknowledged { octets, .. } => flow.acknowledged(octets),
             Event::PeerClosed => flow.peer_closed(),
             Event::Timer => flow.timer(),
+            Event::Settle => flow.settle(),
             Event::Gone(_) => {
                 flow.gone(event);
                 return self.sessions.remove(id);
@@ -435,6 +436,11 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         self.flush();
     }
 
+    fn settle(&mut self) {
+        self.program(Event::Settle);
+        self.flush();
+    }
+
     fn gone(&mut self, event: Event<'_>) {
         if !self.session.open && !self.session.over {
             self.apps.observer_mut().insecure(self.program, &"the flow ended during the handshake");
@@ -609,6 +615,9 @@ impl<S: FlowSocket> FlowSocket for Plain<'_, S> {
     fn wake_at(&mut self, at: Nanos) {
         if self.session.open { self.socket.wake_at(at) } else { self.session.wake = Some(at) }
     }
+    fn settle_later(&mut self) -> bool {
+        self.socket.settle_later()
+    }
     fn unacknowledged(&self) -> u32 {
         // Early data may have to be sent again until the handshake is complete.
         let early = self.session.early.len() as u32;
@@ -731,6 +740,7 @@ impl Connection {
     fn kind(&self) -> Option<HandshakeKind> {
         match self {
             Self::Client(peer) => peer.handshake_kind(),
+            Self::Hello(peer) if peer.is_resumed() => Some(HandshakeKind::Resumed),
             Self::Hello(_) => Some(HandshakeKind::Full),
             Self::Server(peer) => peer.handshake_kind(),
         }

@@ -399,6 +399,7 @@ fn errors_of_the_user_are_status_2_with_a_location() {
         (http(&["--poisson"]), "spacing = \"poisson\" has no effect"),
         (http(&["--streams", "2"]), "--http2"),
         (http(&["--migrate-after", "3"]), "--http3"),
+        (http(&["--http3", "--migrate-to", "address"]), "--migrate-after"),
         (http(&["--http2-fallback"]), "--http2"),
         (http(&["--http2", "--http2-fallback"]), "no end can choose HTTP/1.1"),
         (http(&["--http2", "--http3"]), "cannot be used with"),
@@ -661,12 +662,12 @@ template = [
     assert_eq!(plan["flows"]["pools"][0]["addresses"], 1);
     let most = plan["flows"]["max_flows"].as_u64().unwrap();
     assert!((1 << 21..=1 << 28).contains(&most), "{most}");
-    assert_eq!(plan["flows"]["max_flows_octets"], 160 * most);
+    assert_eq!(plan["flows"]["max_flows_octets"], 170 * most);
 
     let larger = text.replace("cps = 30_000", "cps = 30_000, max_flows = \"3M\"");
     let path = profile("plan-flows.toml", &larger);
     let (_, out, _) = run(&["plan", &path]);
-    let line = "room for 3,000,000 flows per worker and port, which would take 480 MB (max_flows)";
+    let line = "room for 3,000,000 flows per worker and port, which would take 510 MB (max_flows)";
     assert!(out.contains(line), "{out}");
 }
 

@@ -17,14 +17,16 @@ use crate::{Outcome, Running, Settings, pacing::PortPace, source::Outlet, start}
 
 const MS: u64 = 1_000_000;
 
-/// A worker's waits with these flows and lanes, in microseconds, if `frames` come every 100 us.
-fn gathered_us(frames: u32, flows: usize, lanes: usize) -> Option<u64> {
+/// A worker's waits with these flows and lanes, in microseconds, if as many streams begin every 100
+/// us.
+fn gathered_us(streams: u64, flows: usize, lanes: usize) -> Option<u64> {
     let mut pace = Pace::default();
     let mut gathered = None;
     for wake in 0..1_000 {
         let now = Nanos(wake * 100_000);
-        (pace.moved, pace.frames) = (true, pace.frames + frames);
-        gathered = pace.gathers(now, || (flows, lanes)).map(|time| time.0 / 1_000);
+        pace.moved = true;
+        let counts = OpenCounts { flows, lanes, streams: wake * streams };
+        gathered = pace.gathers(now, || counts).map(|time| time.0 / 1_000);
     }
     gathered
 }
@@ -33,11 +35,12 @@ fn gathered_us(frames: u32, flows: usize, lanes: usize) -> Option<u64> {
 fn frames_gather_for_many_flows_and_longer_for_lanes() {
     assert_eq!(gathered_us(2, 31, 0), None);
     assert_eq!(gathered_us(2, 31, 31), None);
-    assert_eq!(gathered_us(0, 4, 32), None, "a frame in 2 ms");
+    assert_eq!(gathered_us(0, 4, 32), None, "no answers");
     assert_eq!(gathered_us(2, 32, 0), Some(50));
-    // A frame every 20 us: 32 lanes have had theirs after 640 us, of which a quarter is 160 us.
-    assert_eq!(gathered_us(5, 4, 32), Some(160));
-    assert_eq!(gathered_us(5, 4, 1_000), Some(200));
+    // A stream every 20 us: 32 lanes have begun theirs after 640 us, of which a third is 213 us.
+    assert_eq!(gathered_us(5, 4, 32), Some(213));
+    assert_eq!(gathered_us(5, 4, 1_000), Some(500));
+    assert_eq!(gathered_us(1, 4, 1_000), None, "5 answers in 500 us");
     assert_eq!(gathered_us(50, 4, 60), Some(50));
 }
 
@@ -474,7 +477,8 @@ fn frames_gather_only_where_many_come_to_many_flows() {
     let mut pace = Pace::default();
     let mut wake = |at_us: u64, moved: bool, flows: usize| {
         pace.moved |= moved;
-        pace.gathers(Nanos(at_us * 1000), || (flows, 0)).is_some()
+        let counts = OpenCounts { flows, ..OpenCounts::default() };
+        pace.gathers(Nanos(at_us * 1000), || counts).is_some()
     };
     // One wake-up per 200 us for 10 ms, then one per 20 us.
     assert!((0..50).all(|i| !wake(i * 200, true, 1000)));

@@ -643,7 +643,7 @@ fn flows_over_udp_and_ipv6_in_a_tunnel_are_flows() {
 #[test]
 fn the_default_room_for_flows_is_half_of_the_memory_within_bounds() {
     let of_gigabytes = |number: u64| crate::default_flows(number * 1_000_000_000);
-    assert_eq!([0, 10, 400].map(of_gigabytes), [1 << 21, 31_250_000, 1 << 28]);
+    assert_eq!([0, 10, 400].map(of_gigabytes), [1 << 21, 29_411_764, 1 << 28]);
     assert_eq!(crate::default_flows(u64::MAX), 1 << 28);
 }
 
@@ -1472,16 +1472,91 @@ fn flows_over_http3_have_all_requests_of_their_streams() {
     assert!(error.to_string().contains("origin"), "{error}");
 }
 
-#[test]
-fn workers_of_a_server_find_the_connections_of_clients_that_move() {
+/// Lets the clients of the template move three times in 6 requests: at the second, fourth and sixth.
+fn let_clients_move(of: &mut Load, to: MigrateTo, rebind_after: u32) {
     use squall_apps::{Http3, Tls, TlsSettings, builtin};
     let h3 = TlsSettings { alpn: vec!["h3".into()], ..TlsSettings::default() };
-    let mut of = load(open(100));
     let client = builtin::HttpClient { requests: 6, ..builtin::HttpClient::default() };
+    let template = &mut of.templates[0];
+    template.client = client.program("http").unwrap();
+    template.server = builtin::http_server("http", 10_000).unwrap();
+    template.tls = Some(Tls::new(&h3).unwrap());
+    let http3 = Http3 { migrate_after: 2, migrate_to: to, rebind_after, ..Http3::default() };
+    template.http3 = Some(http3);
+}
+
+#[test]
+fn connections_of_hosts_move_to_addresses_of_other_hosts() {
+    let mut load = load_of_hosts(100);
+    let_clients_move(&mut load, MigrateTo::Address, 0);
+    load.limits.flows = Some(6);
+    let mut lab = Lab::new(&load);
+    lab.sides[0].use_hosts(&load, &[Some(two_hosts(0, network(2).mac))]);
+    let mut senders = BTreeSet::new();
+    while !lab.sides[0].is_over() && lab.now < Nanos(60_000 * MS) {
+        lab.turn();
+        let is_udp = |frame: &[u8]| be16(frame, 12) == 0x800 && frame[23] == 17;
+        let sent = lab.wires[0].frames.iter().filter(|(_, frame)| is_udp(frame));
+        senders.extend(sent.map(|(_, frame)| (frame[11], frame[29], be16(frame, 34))));
+        lab.now = lab.now + Nanos(10_000);
+    }
+    let all = lab.end().total();
+    let figures = all.client.http3.as_ref().unwrap();
+    assert_eq!((all.client.completed, figures.streams, figures.migrations), (6, 36, 18));
+    assert!(figures.not_moved.is_empty(), "{figures:?}");
+    assert_eq!(all.server.http3.as_ref().unwrap().migrations, 18);
+    // Each with its MAC address; a flow has four ends.
+    assert!(senders.iter().all(|(mac, address, _)| matches!((mac, address), (1, 0) | (3, 2))));
+    assert_eq!(senders.len(), 24, "{senders:?}");
+}
+
+#[test]
+fn connections_without_another_address_stay() {
+    let mut of = load(open(100));
+    of.clients = vec![pool("16.0.0.1", 1024..=65535)];
+    let_clients_move(&mut of, MigrateTo::Address, 0);
+    of.limits.flows = Some(2);
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(30_000 * MS));
+    let all = lab.end().total().client;
+    let figures = all.http3.as_ref().unwrap();
+    assert_eq!((all.completed, figures.migrations), (2, 0));
+    assert_eq!(figures.not_moved, [("no_address", 6)].into());
+}
+
+#[test]
+fn messages_with_the_port_of_a_client_keep_their_length_if_it_moves() {
+    use squall_apps::builtin;
+    let mut of = load(open(100));
+    // First four digits, then five.
+    of.clients = vec![pool("16.0.0.1", 1024..=65535)];
+    let_clients_move(&mut of, MigrateTo::Port, 0);
+    let headers = vec![("x-from".into(), "${client_port}".into())];
+    let client = builtin::HttpClient { requests: 12, headers, ..builtin::HttpClient::default() };
     of.templates[0].client = client.program("http").unwrap();
-    of.templates[0].server = builtin::http_server("http", 10_000).unwrap();
-    of.templates[0].tls = Some(Tls::new(&h3).unwrap());
-    of.templates[0].http3 = Some(Http3 { migrate_after: 2, rebind_after: 5, ..Http3::default() });
+    of.templates[0].http3.as_mut().unwrap().streams = 3;
+    of.limits.flows = Some(4);
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(30_000 * MS));
+    let all = lab.end().total().client;
+    let figures = all.http3.as_ref().unwrap();
+    assert_eq!((all.completed, figures.streams), (4, 144), "{figures:?}");
+    assert!(figures.migrations > 0);
+}
+
+#[test]
+fn workers_of_a_server_find_the_connections_of_clients_that_move() {
+    let of_port = move_among_workers(MigrateTo::Port);
+    assert_eq!(of_port, 20, "each client has its address");
+    let of_address = move_among_workers(MigrateTo::Address);
+    assert!(of_address > 30, "{of_address}");
+}
+
+/// Lets 20 clients move to ends of other workers of their server. Returns the number of addresses
+/// from which they have sent.
+fn move_among_workers(to: MigrateTo) -> usize {
+    let mut of = load(open(100));
+    let_clients_move(&mut of, to, 5);
     of.limits.flows = Some(20);
     let side = |role, mac, worker| {
         let settings = SideSettings {
@@ -1500,9 +1575,12 @@ fn workers_of_a_server_find_the_connections_of_clients_that_move() {
     let take = |side: &mut Side, now, frame: &[u8]| {
         side.receive(now, frame, ReceiveOffloads::default(), FlowHint::default());
     };
-    let mut handed = 0;
+    let (mut handed, mut senders) = (0, BTreeSet::new());
     while !clients.is_over() && now < Nanos(60_000 * MS) {
         for frame in wires[0].arrived(now) {
+            if be16(&frame, 12) == 0x800 {
+                senders.insert(frame[26..30].to_vec());
+            }
             // The port's steering knows only the addresses and ports.
             let came = match servers[0].link.owner(&frame, (0, 2)) {
                 FrameOwner::Other(worker) => worker as usize,
@@ -1545,6 +1623,7 @@ fn workers_of_a_server_find_the_connections_of_clients_that_move() {
     assert_eq!(all, (80, 0), "{one:?} {other:?}, {now:?}");
     assert_eq!(of_servers.iter().map(|side| side.attempted).sum::<u64>(), 20);
     assert!(one.migrations > 0 && other.migrations > 0 && handed > 0, "{one:?} {other:?} {handed}");
+    senders.len()
 }
 
 #[test]

@@ -451,6 +451,11 @@ impl Connection {
         }
     }
 
+    /// Whether frames of the connection itself are due, without those that give credit.
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// Frames that are due go before any other.
     fn flush(&mut self, out: &mut Vec<u8>) {
         if !self.pending.is_empty() {

@@ -19,8 +19,8 @@ use std::{
 };
 
 use squall_apps::{
-    Data, DataOrder, Delays, Http2, Http3, Import, ImportOptions, Imported, Message, Program,
-    Role as ProgramRole, Transport,
+    Data, DataOrder, Delays, Http2, Http3, Import, ImportOptions, Imported, Message, MigrateTo,
+    Program, Role as ProgramRole, Transport,
 };
 use squall_flows::{
     AddrRange, Arrival, Cps, Ends as PlayedEnds, Limits, Load, Network, Order, PORTS, Part, Pool,
@@ -526,6 +526,10 @@ fn templates(
             retry: spec.retry,
             reserved_version: spec.reserved_version,
             migrate_after: spec.migrate_after,
+            migrate_to: match spec.migrate_to {
+                squall_profile::MigrateTo::Port => MigrateTo::Port,
+                squall_profile::MigrateTo::Address => MigrateTo::Address,
+            },
             rebind_after: spec.rebind_after,
             forbid_migration: spec.forbid_migration,
             // The shorter one is that of the connection (RFC 9000 section 10.1); 0: never.

@@ -201,12 +201,8 @@ fn hello(
             mistakes.note(first, &found, &format!("try leaving out {name}"));
         }
     }
-    if spec.resumption && !servers {
-        let found = "tls.resumption has no effect: clients with tls.hello use no tickets";
-        mistakes.note(text, found, "try leaving out one of them");
-    }
     if spec.early_data && !servers {
-        let found = "tls.early_data has no effect: clients with tls.hello use no tickets";
+        let found = "tls.early_data has no effect: clients with tls.hello send none";
         mistakes.note(text, found, "try leaving out one of them");
     }
     if let Some(certificate) = &spec.client_certificate {
@@ -224,6 +220,10 @@ fn hello(
         }
         Ok(Arc::new(hello))
     });
+    if spec.resumption && !servers && with_protocols.as_ref().is_ok_and(|hello| !hello.resumes()) {
+        let found = "tls.resumption has no effect: this hello gets no tickets of TLS 1.3";
+        mistakes.note(text, found, "try leaving out one of them");
+    }
     with_protocols
         .map_err(|error| mistakes.report(text, &format!("tls.hello {:?}: {error}", text.text)))
         .ok()
@@ -418,6 +418,7 @@ mod tests {
                 shares: &[],
                 random: &random,
                 retry: None,
+                psk: None,
             };
             let mut message = vec![];
             Hello::named(name).unwrap().write(&fresh, &mut message);
@@ -467,8 +468,11 @@ mod tests {
         let why = read(&spec, false).unwrap_err();
         assert!(why.contains("tls.groups has no effect"), "{why}");
         let spec = squall_profile::Tls { resumption: true, groups: vec![], ..spec };
-        assert!(read(&spec, true).is_ok());
-        let why = read(&spec, false).unwrap_err();
+        assert!(read(&spec, true).is_ok() && read(&spec, false).is_ok());
+        let old = Some(Located::from("771,49195-49199,0-10-11-13,29-23,0"));
+        let without = squall_profile::Tls { hello: old, ..spec.clone() };
+        assert!(read(&without, true).is_ok());
+        let why = read(&without, false).unwrap_err();
         assert!(why.contains("tls.resumption has no effect"), "{why}");
         let spec = squall_profile::Tls { early_data: true, resumption: false, ..spec };
         assert!(read(&spec, true).is_ok());

@@ -3,7 +3,7 @@
 
 use std::{
     io,
-    net::{IpAddr, Ipv6Addr},
+    net::Ipv6Addr,
     str::FromStr,
     sync::{Arc, OnceLock, atomic::Ordering},
 };
@@ -12,12 +12,14 @@ use squall_bpf::{
     Alu, Asm, Cond, Label, MapId, MapKind, MapSpec, Object, Reg::*, Size, helper, xdp_action,
     xdp_md,
 };
-use squall_port::Hosts;
+use squall_port::{Hosts, address_ranges};
 use squall_units::{MacAddr, SIGNATURE_HASH};
 
+use super::moderation::Moderation;
 use crate::{
     af_packet::be_promiscuous,
     bpf::{Attached, Kind, MappedArray, Program, XdpMode},
+    ntuple::Steering,
     sys::Socket,
 };
 
@@ -70,17 +72,7 @@ impl Ranges {
 /// # Errors
 /// There are too many ranges.
 pub fn ranges(hosts: &Hosts) -> Result<Ranges, String> {
-    let (mut v4, mut v6) = (Vec::new(), Vec::new());
-    for range in &hosts.addresses {
-        match (range.start(), range.end()) {
-            (IpAddr::V4(first), IpAddr::V4(last)) => {
-                v4.push((u128::from(first.to_bits()), u128::from(last.to_bits())))
-            }
-            (IpAddr::V6(first), IpAddr::V6(last)) => v6.push((first.to_bits(), last.to_bits())),
-            _ => return Err("a range with addresses of two families".into()),
-        }
-    }
-    let (v4, v6) = (joined(v4), joined(v6));
+    let (v4, v6) = address_ranges(&hosts.addresses)?;
     if v4.len() + v6.len() > MAX_RANGES {
         let found = v4.len() + v6.len();
         return Err(format!(
@@ -90,18 +82,6 @@ pub fn ranges(hosts: &Hosts) -> Result<Ranges, String> {
     }
     let v4 = v4.into_iter().map(|(first, last)| (first as u32, last as u32)).collect();
     Ok(Ranges { v4, v6, labels: hosts.labels, shared: hosts.shared })
-}
-
-fn joined(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
-    ranges.sort_unstable();
-    let mut out: Vec<(u128, u128)> = Vec::new();
-    for (first, last) in ranges {
-        match out.last_mut() {
-            Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
-            _ => out.push((first, last)),
-        }
-    }
-    out
 }
 
 impl Take {
@@ -159,6 +139,9 @@ pub struct Receiving {
     attached: OnceLock<(Attached, XdpMode)>,
     /// Keeps the interface in promiscuous mode.
     promiscuous: OnceLock<Socket>,
+    /// Rules of the NIC for the port's queue.
+    steering: OnceLock<Steering>,
+    moderation: OnceLock<Moderation>,
 }
 
 impl Receiving {
@@ -191,7 +174,8 @@ impl Receiving {
         let program = Program::load(&assemble(take, mac, queues, stamp), kind)?;
         let counters = Arc::new(Counters(program.map(COUNTERS).mapped()?));
         counters.expect(None);
-        Ok(Self { program, counters, attached: OnceLock::new(), promiscuous: OnceLock::new() })
+        let (attached, promiscuous, steering, moderation) = Default::default();
+        Ok(Self { program, counters, attached, promiscuous, steering, moderation })
     }
 
     /// Attaches the program in the first of `modes` that works. Returns the errors of the modes
@@ -248,6 +232,16 @@ impl Receiving {
         be_promiscuous(&socket, index)?;
         let _ = self.promiscuous.set(socket);
         Ok(())
+    }
+
+    /// Keeps rules of the NIC set while `self` exists.
+    pub fn keep(&self, steering: Steering) {
+        let _ = self.steering.set(steering);
+    }
+
+    /// Keeps the interface's queues moderated while `self` exists.
+    pub fn moderate(&self, moderation: Moderation) {
+        let _ = self.moderation.set(moderation);
     }
 
     /// Redirects frames of the device's `queue` to `socket` from now on.
@@ -569,6 +563,8 @@ fn is_udp(a: &mut Asm, port: u16, udp: Label, other: Label) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use squall_units::signature_check;
 
     use super::*;

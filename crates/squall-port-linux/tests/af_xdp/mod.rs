@@ -269,6 +269,16 @@ pub fn hold(address: &str) -> Result<Infallible, Box<dyn Error>> {
     }
 }
 
+/// Opens the port at `address` to receive, and closes it.
+pub fn open_and_close(address: &str) -> Outcome {
+    let mut port = port(address)?;
+    let rx = port.open_rx(0)?;
+    println!("open");
+    drop(rx);
+    println!("closed: {}", port.notes().join("; "));
+    Ok(())
+}
+
 /// A child, killed when dropped, so that a failing test leaves no process.
 struct Holder(Child);
 
@@ -510,6 +520,7 @@ pub fn bad_af_xdp_options_are_reported() -> Outcome {
         ("af_xdp:veth-a,timestamps=hardware,mode=generic", "only a program in the driver"),
         ("af_xdp:veth-a,take=some", "take=some, expected test, signed, udp/PORT or all"),
         ("af_xdp:veth-a,queue=7", "queue=7, expected at most 0"),
+        ("af_xdp:veth-a,moderation=1s", "moderation=1s, expected a number from 0 to 10000"),
         ("af_xdp:veth-a,rx_queues=257", "rx_queues=257, expected a number from 0 to 256"),
         ("af_xdp:veth-a,blocks=7", "unknown option blocks"),
         ("af_xdp:veht-a", "did you mean veth-a?"),
@@ -544,6 +555,87 @@ pub fn without_a_clock_of_the_nic_the_program_stamps_with_a_note() -> Outcome {
     assert!(receive(&mut *rx)?.into_iter().eq(0..100));
     let notes = b.notes().join("\n");
     assert!(notes.contains("not of the NIC: the driver has no clock"), "{notes}");
+    Ok(())
+}
+
+pub fn a_driver_without_rules_is_named() -> Outcome {
+    enter()?;
+    let refused = |address: &str| port(address).err().expect(address).to_string();
+    for steer in ["flows", "udp/5002"] {
+        let text = refused(&format!("af_xdp:veth-b,queue=0,steer={steer}"));
+        let wanted = "veth-b: steer: the driver veth has no rules for flows";
+        assert!(text.contains(wanted) && text.contains("os error 95"), "{text}");
+        assert!(text.contains("try it without steer"), "{text}");
+    }
+    for address in ["af_xdp:veth-b,steer=flows", "af_xdp:veth-b,queue=0,rx_queues=0,steer=flows"] {
+        assert!(refused(address).contains("steer=flows needs queue=N"), "{address}");
+    }
+    let text = refused("af_xdp:veth-b,queue=0,steer=udp/1-100");
+    assert!(text.contains("expected flows, udp/PORT"), "{text}");
+    Ok(())
+}
+
+/// With a driver in place of that of a veth, which keeps its rules in a file.
+pub fn a_nic_has_rules_while_a_port_receives() -> Outcome {
+    lab::enter_private(&LabOptions { mtu: 1500, queues: 2 })?;
+    need_programs()?;
+    let folder = std::env::temp_dir().join(format!("squall-nic-rules-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let (library, rules) = (folder.join("rules.so"), folder.join("rules"));
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/af_xdp/rules.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", source, "-ldl", "-o"]).arg(&library);
+    let compiled = compiler.status().map_err(|error| Skipped(format!("cc: {error}")))?;
+    assert!(compiled.success());
+    std::fs::write(&rules, [0; 4096])?;
+    let child = |mode: &str, address: &str| -> std::io::Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([mode, address]).env("LD_PRELOAD", &library).env("SQUALL_TEST_RULES", &rules);
+        Ok(command)
+    };
+    let lines = |address: &str| -> Result<Vec<String>, Box<dyn Error>> {
+        let output = child("--open-and-close", address)?.output()?;
+        Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
+    };
+    let of_udp = "af_xdp:veth-b,queue=1,steer=udp/5002";
+    let wanted = [
+        "set 15: type 2 10:13&ff 11:8a&ff -> 1",
+        "set 14: type 6 34:13&ff 35:8a&ff -> 1",
+        "open",
+        "deleted 15",
+        "deleted 14",
+    ];
+    let all = lines(of_udp)?;
+    assert_eq!(all[..5], wanted);
+    assert!(all[5].contains("2 rules of the NIC give frames to queue 1"), "{}", all[5]);
+    // Too many rules for the NIC: none is left.
+    let all = lines("af_xdp:veth-b,queue=1,steer=udp/1-32")?;
+    assert_eq!(all.len(), 32);
+    assert!(all[15].starts_with("set 0: ") && all[31] == "deleted 0", "{all:?}");
+    // A killed process leaves its rules, and the next one removes them.
+    let (holder, mut output) = Holder::start(&mut child("--hold", of_udp)?)?;
+    for line in &wanted[..2] {
+        expect_line(&mut output, line)?;
+    }
+    expect_line(&mut output, "ready")?;
+    drop(holder);
+    let all = lines("af_xdp:veth-b,queue=0,steer=tcp/80")?;
+    let wanted = [
+        "deleted 15",
+        "deleted 14",
+        "set 15: type 1 10:00&ff 11:50&ff -> 0",
+        "set 14: type 5 34:00&ff 35:50&ff -> 0",
+        "open",
+    ];
+    assert_eq!(all[..5], wanted);
+    assert!(all[7].contains("removed rules that a killed run had left: 15, 14"), "{}", all[7]);
+    std::fs::remove_dir_all(&folder)?;
+    let namespace = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata("/proc/self/ns/net")?);
+    for folder in [std::path::PathBuf::from("/run/lock"), std::env::temp_dir()] {
+        let user = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self")?);
+        let record = format!("squall-steer-{namespace}-veth-b.{user}.rules");
+        let _ = std::fs::remove_file(folder.join(record));
+    }
     Ok(())
 }
 
@@ -614,6 +706,34 @@ pub fn the_driver_stamps_departures_and_may_be_asked_to_launch() -> Outcome {
             assert!((0.0..100_000.0).contains(&mean), "on the engine's clock: {notes}");
         }
     }
+    Ok(())
+}
+
+/// The bound holds on a busy machine, too: there the second frame is sent later.
+pub fn a_moderated_queue_hands_over_the_next_frame_later() -> Outcome {
+    enter()?;
+    need_programs()?;
+    let (mut a, mut b) =
+        (port("af_xdp:veth-a,rx_queues=0")?, port("af_xdp:veth-b,moderation=10000")?);
+    let mut tx = a.open_tx(0, 60)?;
+    let mut rx = match b.open_rx(0) {
+        Err(error) if error.to_string().contains("Linux 6.13") => {
+            return Err(Skipped(error.to_string()).into());
+        }
+        opened => opened?,
+    };
+    let mut arrival = || -> Result<Nanos, Box<dyn Error>> {
+        send(&mut *tx, 1)?;
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(10) {
+            if let Some((_, frame)) = rx.receive()?.iter().next() {
+                return Ok(frame.time);
+            }
+        }
+        Err("no frame came".into())
+    };
+    let (first, second) = (arrival()?, arrival()?);
+    assert!(second >= first + Nanos(9_000_000), "{first:?} {second:?}");
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     At, DataOrder, Delays, FlowContent, HostAddress, HostGroup, HttpVersion, Incomplete, Located,
-    Order, Play, Port, ProxyVersion, Ramp, Spacing, Stage, Tcp, Transport,
+    MigrateTo, Order, Play, Port, ProxyVersion, Ramp, Spacing, Stage, Tcp, Transport,
     emit::Emit,
     files::{hello_capture, is_file},
 };
@@ -59,7 +59,7 @@ table! {
         /// counted.
         active_limit: Count => Option<u64>,
         /// The room for flows of each worker at each port, including those in TIME-WAIT; further
-        /// ones are not begun or accepted, and counted as full. A flow takes up to 160 octets of
+        /// ones are not begun or accepted, and counted as full. A flow takes up to 170 octets of
         /// memory. Default: as many as fit half of the machine's memory, but at least 2,097,152 and
         /// at most 268,435,456.
         max_flows: Bounded<1, 1_073_741_824> => Option<u32>,
@@ -446,9 +446,12 @@ table! {
         /// true: clients of HTTP/3 begin with a packet of a reserved version, and with version 1
         /// when the server has answered it with its versions. Default false.
         reserved_version: bool => bool,
-        /// Clients of HTTP/3 move each connection to another of their ports after this number of
+        /// Clients of HTTP/3 move each connection to another port or address after this number of
         /// requests, each time, with another connection ID. Default 0: never.
         migrate_after: Bounded<0, 1_000_000_000> => u32 = 0,
+        /// "port": connections migrate to another port of the client, or "address": to a port of
+        /// another client of the pool. Default "port".
+        migrate_to: MigrateTo => MigrateTo,
         /// The port of a client of HTTP/3 changes after this number of requests, each time, as by a
         /// NAT that has forgotten it: with the same connection ID. Default 0: never.
         rebind_after: Bounded<0, 1_000_000_000> => u32 = 0,
@@ -627,6 +630,7 @@ fn check_http(made: &Http, given: &Given, place: &Place, cx: &mut Reader<'_>) {
                 "retry",
                 "reserved_version",
                 "migrate_after",
+                "migrate_to",
                 "rebind_after",
                 "forbid_migration",
                 "early_data",
@@ -641,6 +645,11 @@ fn check_http(made: &Http, given: &Given, place: &Place, cx: &mut Reader<'_>) {
     for key in keys.iter().filter(|key| given.has(key)) {
         let hint = if *key == "early_data" { "try tls = { early_data = true }" } else { hint };
         cx.report(place, &format!("has {key:?}, but {why}"), &[hint.to_owned()]);
+    }
+    let three = made.version == HttpVersion::Three;
+    if three && given.has("migrate_to") && made.migrate_after == 0 {
+        let what = "has \"migrate_to\", but no connection migrates";
+        cx.report(place, what, &["try migrate_after = 10".to_owned()]);
     }
 }
 
@@ -765,6 +774,7 @@ words!(
     "an order of addresses": "sequential" => Sequential, "random" => Random, "hash" => Hash,
 );
 words!(HttpVersion, "a version of HTTP with streams": "2" => Two, "3" => Three);
+words!(MigrateTo, "an end to migrate to": "port" => Port, "address" => Address);
 words!(ProxyVersion, "a version of the PROXY protocol": "v1" => V1, "v2" => V2);
 words!(Transport, "a transport": "tcp" => Tcp, "udp" => Udp);
 words!(Spacing, "a spacing": "constant" => Constant, "poisson" => Poisson);

@@ -732,6 +732,7 @@ fn template() -> impl Strategy<Value = Template> {
                     streams: 1 + (number % 100) as u16,
                     qpack_table: (number % 4_097) as u32,
                     migrate_after: (number % 7) as u32,
+                    migrate_to: if number % 7 > 3 { MigrateTo::Address } else { MigrateTo::Port },
                     rebind_after: (number % 11) as u32,
                     forbid_migration: number % 4 == 0,
                     retry: number % 2 == 0,

@@ -423,6 +423,10 @@ fn missing_keys_of_a_template_are_reported() {
     assert_contains(&found, "has \"fallback\", but HTTP/3 has no such setting");
     let found = http("{ retry = true }");
     assert_contains(&found, "has \"retry\", but HTTP/2 has none\n  try version = \"3\"");
+    let found = http("{ version = \"3\", migrate_to = \"address\" }");
+    assert_contains(&found, "has \"migrate_to\", but no connection migrates\n  try migrate_after");
+    let found = http("{ version = \"3\", migrate_after = 1, migrate_to = \"host\" }");
+    assert_contains(&found, "is not an end to migrate to");
     let found = http("{ early_data = true }");
     let expected = "has \"early_data\", but HTTP/2 has none\n  try tls = { early_data = true }";
     assert_contains(&found, expected);

@@ -272,7 +272,7 @@ fn stream(i: usize, name: &str, pps: f64, chance: &mut Chance) -> StreamReport {
         tx_octets: sent * 374,
         tx_pps: sent as f64 / f64::from(SECONDS),
         asked_pps: (i % 10 != 3).then_some(pps),
-        not_sent: if i == 0 { BTreeMap::from([("late".into(), 1250)]) } else { BTreeMap::new() },
+        not_sent: (i == 0).then_some(("late", 1250)).into_iter().collect(),
         departure_error_ns: Some(distribution(samples, 420.0, 0.9, chance)),
         rx: measured.then(|| {
             Box::new(StreamRx {

@@ -1,6 +1,6 @@
 //! The summary at the end of a run.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Display};
 
 use super::human;
 use super::table::{Cell, Style, Table, printable, truncate, wrap};
@@ -428,14 +428,14 @@ pub fn schedule_of(port: &PortReport) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{}: {}", port.name, parts.join("; ")))
 }
 
-fn sum(reasons: &BTreeMap<String, u64>) -> u64 {
-    reasons.values().sum()
+fn sum<'a, R>(reasons: impl IntoIterator<Item = (R, &'a u64)>) -> u64 {
+    reasons.into_iter().map(|(_, n)| n).sum()
 }
 
 /// Formats counts by reason, without those that are 0: `late 10, ring_full 2`. Empty if all are 0.
-pub fn reasons(reasons: &BTreeMap<String, u64>) -> String {
+pub fn reasons<'a, R: Display>(reasons: impl IntoIterator<Item = (R, &'a u64)>) -> String {
     let parts = reasons
-        .iter()
+        .into_iter()
         .filter(|(_, n)| **n > 0)
         .map(|(reason, n)| format!("{reason} {}", human::count(*n)));
     parts.collect::<Vec<_>>().join(", ")

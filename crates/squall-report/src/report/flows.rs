@@ -317,8 +317,9 @@ pub struct Http3Report {
     /// ones.
     #[serde(default)]
     pub paths_failed: u64,
-    /// Moves of clients that were not possible: `forbidden` by the server, `no_port` of the pool is
-    /// free, or `no_connection_id` of the server, so that the move was one with the same ID.
+    /// Moves of clients that were not possible: `forbidden` by the server, `no_port` or `no_address` of
+    /// the pool is free, or `no_connection_id` of the server, so that the move was one with the same
+    /// ID.
     #[serde(default)]
     pub not_moved: BTreeMap<String, u64>,
 }
@@ -446,6 +447,20 @@ fn compressed(octets: u64, of: u64) -> String {
     share.map_or("compressed".to_owned(), |share| format!("compressed ({share} %)"))
 }
 
+/// Figures with their counts: `always`, those by name, and those of `rest` that are not 0.
+fn listed(
+    always: &[(&str, u64)],
+    named: &[(&str, &BTreeMap<String, u64>)],
+    rest: &[(&str, u64)],
+) -> Vec<(String, u64)> {
+    let plain = |(what, n): &(&str, u64)| ((*what).to_owned(), *n);
+    let named = named.iter().flat_map(|(what, counts)| {
+        counts.iter().map(move |(why, n)| (format!("{what}: {why}"), *n))
+    });
+    let rest = rest.iter().filter(|(_, n)| *n > 0).map(plain);
+    always.iter().map(plain).chain(named).chain(rest).collect()
+}
+
 impl RoleReport {
     /// Groups of counts by reason, each with the group's name.
     pub fn reasons(&self) -> [(&'static str, &BTreeMap<String, u64>); 5] {
@@ -495,24 +510,19 @@ impl RoleReport {
             ("octets of fields received", http2.head_octets_received),
             (received.as_str(), http2.compressed_octets_received),
         ];
-        let always = always.into_iter().map(|(what, n)| (what.to_owned(), n));
         let named = [
             ("resets sent", &http2.resets_sent),
             ("resets received", &http2.resets_received),
             ("GOAWAY received", &http2.goaways_received),
             ("violations", &http2.violations),
         ];
-        let named = named.into_iter().flat_map(|(what, counts)| {
-            counts.iter().map(move |(why, n)| (format!("{what}: {why}"), *n))
-        });
         let rest = [
             ("connections of HTTP/1.1", http2.fallbacks),
             ("left out by GOAWAY", http2.left_out),
             ("requests sent again", http2.repeated),
             ("ignored frames", http2.ignored),
         ];
-        let rest = rest.into_iter().filter(|(_, n)| *n > 0);
-        always.chain(named).chain(rest.map(|(what, n)| (what.to_owned(), n))).collect()
+        listed(&always, &named, &rest)
     }
 
     /// Figures of HTTP/3, each with a count.
@@ -530,16 +540,12 @@ impl RoleReport {
             ("packets sent", http3.packets_sent),
             ("lost", http3.packets_lost),
         ];
-        let always = always.into_iter().map(|(what, n)| (what.to_owned(), n));
         let named = [
             ("resets sent", &http3.resets_sent),
             ("resets received", &http3.resets_received),
             ("violations", &http3.violations),
             ("not moved", &http3.not_moved),
         ];
-        let named = named.into_iter().flat_map(|(what, counts)| {
-            counts.iter().map(move |(why, n)| (format!("{what}: {why}"), *n))
-        });
         let rest = [
             ("left out by GOAWAY", http3.left_out),
             ("GOAWAY received", http3.goaways_received),
@@ -554,8 +560,7 @@ impl RoleReport {
             ("rebindings by a NAT", http3.rebindings),
             ("failed path validations", http3.paths_failed),
         ];
-        let rest = rest.into_iter().filter(|(_, n)| *n > 0);
-        always.chain(named).chain(rest.map(|(what, n)| (what.to_owned(), n))).collect()
+        listed(&always, &named, &rest)
     }
 
     /// Flows started per second at full load. If there was no full load, over the whole run.

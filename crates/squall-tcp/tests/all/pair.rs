@@ -1,9 +1,11 @@
 //! Two stacks and the path between them, in virtual time.
 
-use squall_tcp::{Congestion, ConnectError, FlowHint, FlowKind, Reason, Tunables, Tuple};
+use squall_tcp::{
+    Congestion, ConnectError, FlowHint, FlowId, FlowKind, Piece, Reason, Stack, Tunables, Tuple,
+};
 use squall_units::Nanos;
 
-use crate::common::{Fault, Pair, Plan, Talk, Wire, tuple};
+use crate::common::{App, Fault, Pair, Plan, Talk, Wire, tuple};
 
 const MS: u64 = 1_000_000;
 
@@ -247,6 +249,83 @@ fn a_router_with_a_small_mtu_makes_segments_shorter() {
 }
 
 #[test]
+fn flows_at_rest_take_half_the_memory_and_behave_as_others() {
+    const FLOWS: u16 = 400;
+    const SECOND: Nanos = Nanos::SECOND;
+    /// Opens flows, which wait, then others, and then uses the first again.
+    fn run(records: u32, v6: bool, keepidle: Nanos) -> Pair {
+        let tunables = Tunables { keepidle, ..Tunables::default() };
+        let mut pair = Pair::new(Plan {
+            flows: 0,
+            keeps: true,
+            tunables,
+            v6,
+            records,
+            record: true,
+            prefetch: true,
+            ..Plan::default()
+        });
+        (pair.client.app_mut().log, pair.server.app_mut().log) = (true, true);
+        let talk = Talk { sends: 100, expects: 100, keeps: true, ..Talk::default() };
+        let wait = |pair: &mut Pair, time: Nanos| {
+            let end = pair.now + time;
+            while pair.now < end && pair.step() {}
+            pair.now = pair.now.max(end);
+        };
+        let ids: Vec<_> = (0..2 * FLOWS)
+            .map(|n| {
+                if n == FLOWS {
+                    while pair.server.counters(pair.class).acked < 100 * u64::from(FLOWS) {
+                        assert!(pair.step());
+                    }
+                    // No timer is due in this time.
+                    pair.now = pair.now + Nanos(100 * MS);
+                }
+                let id = pair.client.connect(pair.now, pair.class, tuple(v6, 1000 + n), talk);
+                let id = id.expect("a free tuple");
+                if n % 16 == 1 {
+                    let at = pair.now + Nanos(SECOND.0 * 5 / 2);
+                    pair.client.with(pair.now, id, |_, socket| socket.wake_at(at));
+                }
+                id
+            })
+            .collect();
+        wait(&mut pair, SECOND);
+        for id in &ids[..usize::from(FLOWS)] {
+            let sent = pair.client.with(pair.now, *id, |_, socket| {
+                assert_eq!(socket.id(), *id);
+                socket.send(Piece { message: 100, nth: 0, len: 10 })
+            });
+            assert_eq!(sent, Some(Ok(())));
+            wait(&mut pair, Nanos(5 * MS));
+        }
+        pair
+    }
+    for (v6, keepidle) in [(false, Nanos::ZERO), (true, SECOND)] {
+        let [few, many] = [0, 1 << 16].map(|records| run(records, v6, keepidle));
+        assert_eq!(few.recorded, many.recorded);
+        let mut ends = [few, many];
+        let sides: [fn(&Pair) -> &Stack<App>; 2] = [|pair| &pair.client, |pair| &pair.server];
+        for end in sides {
+            let [few, many] = ends.each_ref().map(end);
+            assert_eq!((few.app().bad_octets, few.active()), (0, 2 * usize::from(FLOWS)));
+            assert_eq!(few.app().events, many.app().events);
+            assert!(few.look(0, u32::MAX).eq(many.look(0, u32::MAX)));
+            // Keepalive probes take records for many flows at the same time.
+            let saves = few.memory() + usize::from(FLOWS) * 30 < many.memory();
+            assert!(saves || keepidle > Nanos::ZERO, "{} {}", few.memory(), many.memory());
+        }
+        let [few, _] = &mut ends;
+        for n in 0..few.client.records() {
+            few.client.with(few.now, FlowId(n), |_, socket| socket.abort());
+        }
+        few.run();
+        assert_eq!((few.client.active(), few.server.active()), (0, 0));
+        assert_eq!((few.client.next_due(), few.server.next_due()), (None, None));
+    }
+}
+
+#[test]
 fn the_same_key_and_time_give_the_same_packets() {
     let run = || {
         let fault = Fault { loss: 0.05, reorder: 0.1, delay: Nanos(MS), ..Fault::default() };
@@ -318,10 +397,10 @@ fn flows_in_time_wait_take_no_records_but_places() {
                 port += 1;
             }
         }
-        // 100 flows of 104 octets, with 24 for a piece and timers, 1,024 TIME-WAIT entries, 2,048
+        // 100 flows of 112 octets, with 24 for a piece and timers, 1,024 TIME-WAIT entries, 2,048
         // slots of each table, IPv6 addresses, and the queue of flows that have something to send.
         let tables = 2 * 2048 * 4;
-        let most = 100 * 128 + 1024 * 32 + tables + if v6 { 1024 * 36 } else { 0 } + 12_288;
+        let most = 100 * 136 + 1024 * 32 + tables + if v6 { 1024 * 36 } else { 0 } + 12_288;
         assert!(pair.client.memory() <= most, "{} {most}", pair.client.memory());
         let full = pair.client.connect(pair.now, pair.class, tuple(v6, port), talk);
         assert_eq!(full, Err(ConnectError::Full));

@@ -48,7 +48,7 @@ impl Application for Talker {
                 self.flow = None;
                 Observation::Gone(gone(reason))
             }
-            Event::Acknowledged { .. } | Event::Timer => return,
+            Event::Acknowledged { .. } | Event::Timer | Event::Settle => return,
         };
         self.seen.borrow_mut().push((socket.now(), sight));
     }

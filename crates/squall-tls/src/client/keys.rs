@@ -104,6 +104,25 @@ impl Suite {
         self.hmac(key.as_ref(), &[transcript])
     }
 
+    /// The early secret (RFC 8446 section 7.1).
+    fn early(&self, psk: Option<&Secret>) -> Secret {
+        let zeros = &[0; MOST][..self.digest().output_len()];
+        self.hmac(zeros, &[psk.map_or(zeros, |psk| psk.as_ref())])
+    }
+
+    /// The key of a ticket (RFC 8446 section 4.6.1). `nonce`: at most 255 octets.
+    pub fn psk(&self, resumption: &Secret, nonce: &[u8]) -> Secret {
+        self.expand(resumption, "resumption", nonce)
+    }
+
+    /// The binder of a ticket (RFC 8446 section 4.2.11.2). `transcript`: up to the identities of the
+    /// hello.
+    pub fn binder(&self, psk: &Secret, transcript: &[u8]) -> Secret {
+        let empty = digest::digest(self.digest(), &[]);
+        let key = self.expand(&self.early(Some(psk)), "res binder", empty.as_ref());
+        self.finished(&key, transcript)
+    }
+
     /// The PRF of TLS 1.2 (RFC 5246 section 5).
     pub fn prf(&self, secret: &[u8], label: &str, seed: &[&[u8]], out: &mut [u8]) {
         let seed = [&[label.as_bytes()][..], seed].concat();
@@ -135,7 +154,7 @@ pub(super) struct Secret {
 }
 
 impl Secret {
-    fn new(from: &[u8]) -> Self {
+    pub fn new(from: &[u8]) -> Self {
         let mut octets = [0; MOST];
         octets[..from.len()].copy_from_slice(from);
         Self { octets, len: from.len() }
@@ -148,7 +167,7 @@ impl AsRef<[u8]> for Secret {
     }
 }
 
-/// The handshake secret and those that are made from it (RFC 8446 section 7.1), without a PSK.
+/// The handshake secret and those that are made from it (RFC 8446 section 7.1).
 pub(super) struct Schedule {
     suite: &'static Suite,
     handshake: Secret,
@@ -162,10 +181,10 @@ pub(super) struct Traffic {
 }
 
 impl Schedule {
-    pub fn new(suite: &'static Suite, shared: &[u8]) -> Self {
-        let zeros = &[0; MOST][..suite.digest().output_len()];
+    /// `psk`: the key of the session that is resumed.
+    pub fn new(suite: &'static Suite, psk: Option<&Secret>, shared: &[u8]) -> Self {
         let empty = digest::digest(suite.digest(), &[]);
-        let early = suite.hmac(zeros, &[zeros]);
+        let early = suite.early(psk);
         let derived = suite.expand(&early, "derived", empty.as_ref());
         let handshake = suite.hmac(derived.as_ref(), &[shared]);
         Self { suite, handshake, empty }
@@ -182,14 +201,23 @@ impl Schedule {
     /// Secrets of application data, and the exporter's. `transcript`: from ClientHello to the
     /// server's Finished.
     pub fn application_traffic(&self, transcript: &[u8]) -> (Traffic, Secret) {
-        let zeros = &[0; MOST][..self.suite.digest().output_len()];
-        let derived = self.suite.expand(&self.handshake, "derived", self.empty.as_ref());
-        let master = self.suite.hmac(derived.as_ref(), &[zeros]);
+        let master = self.master();
         let traffic = Traffic {
             client: self.suite.expand(&master, "c ap traffic", transcript),
             server: self.suite.expand(&master, "s ap traffic", transcript),
         };
         (traffic, self.suite.expand(&master, "exp master", transcript))
+    }
+
+    /// The secret of the session's tickets. `transcript`: from ClientHello to the client's Finished.
+    pub fn resumption(&self, transcript: &[u8]) -> Secret {
+        self.suite.expand(&self.master(), "res master", transcript)
+    }
+
+    fn master(&self) -> Secret {
+        let zeros = &[0; MOST][..self.suite.digest().output_len()];
+        let derived = self.suite.expand(&self.handshake, "derived", self.empty.as_ref());
+        self.suite.hmac(derived.as_ref(), &[zeros])
     }
 }
 
@@ -399,7 +427,7 @@ mod tests {
     fn the_key_schedule_of_tls_1_3_has_the_values_of_rfc_8448() {
         let suite = Suite::find(0x1301, true).unwrap();
         let shared = hex("8bd4054fb55b9d63fdfbacf9f04b9f0d35e6d63f537563efd46272900f89492d");
-        let schedule = Schedule::new(suite, &shared);
+        let schedule = Schedule::new(suite, None, &shared);
         let expected = hex("1dc826e93606aa6fdc0aadc12f741b01046aa6b99f691ed221a9f0ca043fbeac");
         assert_eq!(schedule.handshake.as_ref(), expected);
         let hello = hex("860c06edc07858ee8e78f0e7428c58edd6b43f2ca3e6e95f02ed063cf0e1cad8");
@@ -420,6 +448,25 @@ mod tests {
         let verify = suite.finished(&traffic.client, &finished);
         let expected = hex("a8ec436d677634ae525ac1fcebe11a039ec17694fac6e98527b642f2edd5ce61");
         assert_eq!(verify.as_ref(), expected);
+    }
+
+    /// RFC 8448 sections 3 and 4, "Resumed 0-RTT Handshake".
+    #[test]
+    fn the_key_of_a_ticket_and_its_binder_have_the_values_of_rfc_8448() {
+        let suite = Suite::find(0x1301, true).unwrap();
+        let shared = hex("8bd4054fb55b9d63fdfbacf9f04b9f0d35e6d63f537563efd46272900f89492d");
+        let transcript = hex("209145a96ee8e2a122ff810047cc952684658d6049e86429426db87c54ad143d");
+        let resumption = Schedule::new(suite, None, &shared).resumption(&transcript);
+        let expected = hex("7df235f2031d2a051287d02b0241b0bfdaf86cc856231f2d5aba46c434ec196c");
+        assert_eq!(resumption.as_ref(), expected);
+        let psk = suite.psk(&resumption, &[0, 0]);
+        let expected = hex("4ecd0eb6ec3b4d87f5d6028f922ca4c5851a277fd41311c9e62d2c9492e1c4f3");
+        assert_eq!(psk.as_ref(), expected);
+        let early = hex("9b2188e9b2fc6d64d71dc329900e20bb41915000f678aa839cbb797cb7d8332c");
+        assert_eq!(suite.early(Some(&psk)).as_ref(), early);
+        let hello = hex("63224b2e4573f2d3454ca84b9d009a04f6be9e05711a8396473aefa01e924a14");
+        let expected = hex("3add4fb2d8fdf822a0ca3cf7678ef5e88dae990141c5924d57bb6fa31b9e5f9d");
+        assert_eq!(suite.binder(&psk, &hello).as_ref(), expected);
     }
 
     /// RFC 8448 section 3: the keys of the server.

@@ -18,18 +18,18 @@ const COOKIE: usize = 1 << 14;
 /// A list of extensions, of which each is offered and occurs once.
 ///
 /// # Errors
-/// Other lists. `also`: an extension that need not be offered.
+/// Other lists. `also`: extensions that the hello itself need not have.
 pub(super) fn extensions<'a>(
     list: &'a [u8],
     hello: &Hello,
-    also: Option<u16>,
+    also: [Option<u16>; 2],
 ) -> Result<Vec<(u16, &'a [u8])>, HelloClientError> {
     let (mut rest, mut found) = (Octets(list), vec![]);
     while !rest.0.is_empty() {
         let (Some(kind), Some(body)) = (rest.u16(), rest.counted16()) else {
             return Err(unreadable("the server's extensions cannot be read"));
         };
-        if !hello.offers_extension(kind) && also != Some(kind) {
+        if !hello.offers_extension(kind) && !also.contains(&Some(kind)) {
             return Err(HelloClientError::UnofferedExtension(kind));
         }
         if found.iter().any(|(one, _)| *one == kind) {
@@ -51,8 +51,9 @@ pub(super) struct ServerHello<'a> {
 
 impl<'a> ServerHello<'a> {
     /// # Errors
-    /// A message that cannot be read, or has a suite or extension that is not offered.
-    pub fn read(body: &'a [u8], hello: &Hello) -> Result<Self, HelloClientError> {
+    /// A message that cannot be read, or has a suite or extension that is not offered. `ticket`:
+    /// whether a ticket is.
+    pub fn read(body: &'a [u8], hello: &Hello, ticket: bool) -> Result<Self, HelloClientError> {
         let fields = Octets(body).all(|octets| {
             let (version, random) = (octets.u16()?, octets.take(32)?.first_chunk()?);
             let (session_id, suite) = (octets.counted8()?, octets.u16()?);
@@ -70,10 +71,11 @@ impl<'a> ServerHello<'a> {
             ));
         }
         let also = if *random == RETRY {
-            Some(extension::COOKIE)
+            [Some(extension::COOKIE), None]
         } else {
             let implied = hello.offers_suite(RENEGOTIATION_SUITE);
-            implied.then_some(extension::RENEGOTIATION_INFO)
+            let implied = implied.then_some(extension::RENEGOTIATION_INFO);
+            [implied, ticket.then_some(extension::PRE_SHARED_KEY)]
         };
         let extensions = extensions(list, hello, also)?;
         Ok(Self { version, random, session_id, suite, extensions })
@@ -141,12 +143,28 @@ impl<'a> ServerHello<'a> {
         Ok((group, cookie))
     }
 
+    /// Whether the server goes on from the session of the hello's ticket (RFC 8446 section 4.2.11).
+    ///
+    /// # Errors
+    /// Another choice than the only ticket.
+    pub fn resumes(&self) -> Result<bool, HelloClientError> {
+        match self.get(extension::PRE_SHARED_KEY) {
+            None => Ok(false),
+            Some([0, 0]) => Ok(true),
+            Some(_) => Err(broken(
+                "the server chose a ticket that the hello does not have",
+                alert::ILLEGAL_PARAMETER,
+            )),
+        }
+    }
+
     /// The group and the server's key (RFC 8446 section 4.2.8).
     ///
     /// # Errors
     /// An extension that is missing or cannot be read, or another one that does not belong here.
     pub fn key_share(&self) -> Result<(u16, &'a [u8]), HelloClientError> {
-        let allowed = [extension::SUPPORTED_VERSIONS, extension::KEY_SHARE];
+        let allowed =
+            [extension::SUPPORTED_VERSIONS, extension::KEY_SHARE, extension::PRE_SHARED_KEY];
         if self.extensions.iter().any(|(kind, _)| !allowed.contains(kind)) {
             return Err(broken(
                 "the server's ServerHello has an extension of other messages",

@@ -8,6 +8,7 @@
 mod keys;
 mod messages;
 pub(crate) mod shares;
+mod tickets;
 mod tls12;
 mod tls13;
 
@@ -27,11 +28,12 @@ use rustls::{
 
 use crate::{Fresh, Hello, Retry};
 use keys::{
-    ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC, HANDSHAKE, HEADER, RECORD, RecordKeys, Suite,
-    length,
+    ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC, HANDSHAKE, HEADER, RECORD, RecordKeys, Secret,
+    Suite, length,
 };
 use messages::ServerHello;
 use shares::Share;
+use tickets::{Ticket, Tickets};
 use tls12::Exchange12;
 use tls13::Exchange13;
 
@@ -72,6 +74,7 @@ mod extension {
     pub const COMPRESS_CERTIFICATE: u16 = 27;
     pub const RECORD_SIZE_LIMIT: u16 = 28;
     pub const SESSION_TICKET: u16 = 35;
+    pub const PRE_SHARED_KEY: u16 = 41;
     pub const SUPPORTED_VERSIONS: u16 = 43;
     pub const COOKIE: u16 = 44;
     pub const POST_HANDSHAKE_AUTH: u16 = 49;
@@ -154,6 +157,8 @@ type Done = Result<(), HelloClientError>;
 pub struct HelloClientConfig {
     hello: Arc<Hello>,
     verifier: Option<Verifier>,
+    /// The tickets of all sessions, if they are kept.
+    tickets: Option<Arc<Tickets>>,
     pub key_log: Arc<dyn KeyLog>,
 }
 
@@ -167,7 +172,14 @@ pub(crate) struct Verifier {
 
 impl HelloClientConfig {
     pub(crate) fn new(hello: Arc<Hello>, verifier: Option<Verifier>) -> Self {
-        Self { hello, verifier, key_log: Arc::new(NoKeyLog {}) }
+        Self { hello, verifier, tickets: None, key_log: Arc::new(NoKeyLog {}) }
+    }
+
+    /// Lets clients resume sessions of TLS 1.3 with the tickets of earlier ones, if servers may give
+    /// tickets to the hello. Copies that are made later have the same tickets. `clock`: for their
+    /// lifetimes.
+    pub fn keep_tickets(&mut self, clock: Arc<dyn TimeProvider>) {
+        self.tickets = self.hello.resumes().then(|| Arc::new(Tickets::new(clock)));
     }
 }
 
@@ -192,6 +204,10 @@ pub struct HelloClient {
     messages: Vec<u8>,
     suite: Option<&'static Suite>,
     protocol: Option<Vec<u8>>,
+    /// Whether it goes on from an earlier session.
+    resumed: bool,
+    /// For the tickets that the server gives: its name, and their secret.
+    resumption: Option<Box<(ServerName<'static>, Secret)>>,
     /// Maximum plaintext of a record for the server.
     record: usize,
     /// Number of records or messages in a row that carry nothing for the program.
@@ -206,6 +222,8 @@ struct Handshake {
     /// The random of the hello, then its session ID.
     random: [u8; 64],
     shares: Vec<Share>,
+    /// The ticket that the hello has.
+    ticket: Option<Ticket>,
     transcript: Transcript,
     /// The suite of a HelloRetryRequest, and its group, or 0.
     retried: Option<(u16, u16)>,
@@ -281,8 +299,12 @@ impl Handshake {
             _ => None,
         };
         let mut message = Vec::with_capacity(2048);
-        let fresh = Fresh { name, shares: &keys, random: &self.random, retry };
+        let psk = self.ticket.as_ref().map(Ticket::offer);
+        let fresh = Fresh { name, shares: &keys, random: &self.random, retry, psk };
         hello.write(&fresh, &mut message);
+        if let Some(ticket) = &self.ticket {
+            ticket.bind(&self.transcript, &mut message);
+        }
         self.transcript.add(&message);
         let version = if retry.is_some() { 0x0303 } else { hello.record_version };
         for part in message.chunks(RECORD) {
@@ -309,6 +331,7 @@ impl HelloClient {
             name,
             random: [0; 64],
             shares: vec![],
+            ticket: None,
             transcript: Transcript::Messages(vec![]),
             retried: None,
             compatibility: false,
@@ -322,6 +345,8 @@ impl HelloClient {
             messages: vec![],
             suite: None,
             protocol: None,
+            resumed: false,
+            resumption: None,
             record: RECORD,
             idle: 0,
             peer_closed: false,
@@ -385,6 +410,11 @@ impl HelloClient {
         self.suite.map_or("other", |suite| suite.name)
     }
 
+    /// Whether the server goes on from an earlier session, whose ticket the hello had.
+    pub fn is_resumed(&self) -> bool {
+        self.resumed
+    }
+
     /// The protocol inside that the server has chosen (ALPN).
     pub fn protocol(&self) -> Option<&[u8]> {
         self.protocol.as_deref()
@@ -409,6 +439,8 @@ impl HelloClient {
             };
             handshake.shares.push(share.ok_or(NO_RANDOM)?);
         }
+        let tickets = self.config.tickets.as_ref();
+        handshake.ticket = tickets.and_then(|tickets| tickets.take(&handshake.name));
         handshake.hello(&self.config.hello, None, out);
         Ok(())
     }
@@ -611,7 +643,10 @@ impl HelloClient {
         let (kind, body) = (message[0], &message[4..]);
         let is_of_tls13 = self.reading.as_ref().is_some_and(RecordKeys::is_of_tls13);
         match kind {
-            message::NEW_SESSION_TICKET if is_of_tls13 => self.count_idle(),
+            message::NEW_SESSION_TICKET if is_of_tls13 => {
+                self.count_idle()?;
+                self.keep_ticket(body)
+            }
             message::KEY_UPDATE if is_of_tls13 => {
                 let &[requested @ (0 | 1)] = body else {
                     return Err(unreadable("the server's KeyUpdate cannot be read"));
@@ -636,6 +671,20 @@ impl HelloClient {
         }
     }
 
+    /// Reads a NewSessionTicket (RFC 8446 section 4.6.1), if tickets are kept.
+    fn keep_ticket(&self, body: &[u8]) -> Done {
+        let (Some(tickets), Some(suite), Some(session)) =
+            (&self.config.tickets, self.suite, &self.resumption)
+        else {
+            return Ok(());
+        };
+        let (server, secret) = &**session;
+        let ticket = Ticket::read(body, suite, secret, tickets.now())
+            .ok_or(unreadable("the server's NewSessionTicket cannot be read"))?;
+        tickets.add(server, ticket);
+        Ok(())
+    }
+
     /// Keys change after this message, so it has to end its record (RFC 8446 section 5.1).
     fn ends_record(&self) -> Done {
         if self.messages.is_empty() {
@@ -658,7 +707,7 @@ impl HelloClient {
             return Err(UNEXPECTED_MESSAGE);
         }
         let hello = self.config.hello.clone();
-        let server = ServerHello::read(&message[4..], &hello)?;
+        let server = ServerHello::read(&message[4..], &hello, handshake.ticket.is_some())?;
         let version = server.version()?;
         if !hello.offers_version(version) {
             return Err(broken(
@@ -671,6 +720,9 @@ impl HelloClient {
             return Err(HelloClientError::Incompatible(name.into()));
         }
         let tls13 = version == 0x0304;
+        if !tls13 && server.resumes()? {
+            return Err(HelloClientError::UnofferedExtension(extension::PRE_SHARED_KEY));
+        }
         let suite = Suite::find(server.suite, tls13)
             .ok_or_else(|| HelloClientError::Incompatible(suite_name(server.suite)))?;
         self.suite = Some(suite);
@@ -724,6 +776,8 @@ impl HelloClient {
             ));
         }
         handshake.retried = Some((suite.id, group));
+        // Only those for the hash of the chosen suite are left (section 4.1.4).
+        handshake.ticket.take_if(|ticket| !ticket.fits(suite));
         handshake.transcript.retry(suite);
         handshake.transcript.add(message);
         self.write_compatibility(handshake, out);

@@ -68,12 +68,23 @@ impl HelloClient {
         if !shares::is_supported(group) {
             return Err(HelloClientError::Incompatible(group_name(group)));
         }
+        let psk = match (server.resumes()?, handshake.ticket.take()) {
+            (true, Some(ticket)) if ticket.fits(suite) => Some(ticket.psk),
+            (true, _) => {
+                return Err(broken(
+                    "the server resumes a session with the hash of another cipher suite",
+                    alert::ILLEGAL_PARAMETER,
+                ));
+            }
+            (false, _) => None,
+        };
+        self.resumed = psk.is_some();
         handshake.transcript.choose(suite);
         handshake.transcript.add(message);
         let share = std::mem::take(&mut handshake.shares);
         let share = share.into_iter().find(|share| share.group == group);
         let schedule = share
-            .and_then(|share| share.agree(key, |shared| Schedule::new(suite, shared)))
+            .and_then(|share| share.agree(key, |shared| Schedule::new(suite, psk.as_ref(), shared)))
             .ok_or(broken("the server's key share is not valid", alert::ILLEGAL_PARAMETER))?;
         let traffic = schedule.handshake_traffic(handshake.transcript.hash().as_ref());
         self.log("CLIENT_HANDSHAKE_TRAFFIC_SECRET", handshake, traffic.client.as_ref());
@@ -103,7 +114,8 @@ impl HelloClient {
         exchange.expects = match (&exchange.expects, kind) {
             (Expects::EncryptedExtensions, message::ENCRYPTED_EXTENSIONS) => {
                 self.encrypted_extensions(&mut exchange, body)?;
-                Expects::Certificate
+                // The ticket replaces the certificate (RFC 8446 section 2.2).
+                if self.resumed { Expects::Finished } else { Expects::Certificate }
             }
             (Expects::Certificate, message::CERTIFICATE_REQUEST) if !exchange.requested => {
                 // Its context has no octets during the handshake (RFC 8446 section 4.3.2).
@@ -162,7 +174,7 @@ impl HelloClient {
         let list = Octets(body)
             .all(Octets::counted16)
             .ok_or(unreadable("the server's EncryptedExtensions cannot be read"))?;
-        for (kind, body) in messages::extensions(list, &self.config.hello, None)? {
+        for (kind, body) in messages::extensions(list, &self.config.hello, [None; 2])? {
             match kind {
                 extension::ALPN => self.choose_protocol(body)?,
                 extension::MAX_FRAGMENT_LENGTH | extension::RECORD_SIZE_LIMIT => {
@@ -199,9 +211,15 @@ impl HelloClient {
         let verify = exchange.suite.finished(&exchange.traffic.client, transcript.as_ref());
         let verify = verify.as_ref();
         let len = u8::try_from(verify.len()).expect("a hash has at most 48 octets");
+        let begin = flight.len();
         flight.extend_from_slice(&[message::FINISHED, 0, 0, len]);
         flight.extend_from_slice(verify);
         self.write(HANDSHAKE, &flight, out);
+        if self.config.tickets.is_some() {
+            handshake.transcript.add(&flight[begin..]);
+            let secret = exchange.schedule.resumption(handshake.transcript.hash().as_ref());
+            self.resumption = Some(Box::new((handshake.name.clone(), secret)));
+        }
         self.reading = Some(RecordKeys::tls13(exchange.suite, &traffic.server));
         self.writing = Some(RecordKeys::tls13(exchange.suite, &traffic.client));
     }

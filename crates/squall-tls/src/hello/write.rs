@@ -2,7 +2,7 @@
 
 use squall_units::{SplitMix64, below};
 
-use super::{Body, Fresh, Hello, is_grease, kind, octets::counted16};
+use super::{Body, Fresh, Hello, Psk, is_grease, kind, octets::counted16};
 
 impl Hello {
     /// Appends the message: its type, its length and its body, without the header of a record. The
@@ -15,6 +15,8 @@ impl Hello {
         assert!(name.len() <= 255, "a name has at most 255 octets");
         let cookie = fresh.retry.map_or(0, |retry| retry.cookie.len());
         assert!(cookie <= 1 << 14, "a cookie has at most 16,384 octets");
+        let identity = fresh.psk.map_or(0, |psk| psk.identity.len());
+        assert!(identity <= 1 << 14, "a ticket has at most 16,384 octets");
         let mut draws = Draws::new(fresh.random);
         let at = out.len();
         out.extend([1, 0, 0, 0]);
@@ -35,12 +37,15 @@ impl Hello {
 
     /// Appends all extensions of the message that begins at `at`.
     fn extensions(&self, at: usize, fresh: &Fresh<'_>, draws: &mut Draws, out: &mut Vec<u8>) {
-        let mut grease_before = false;
+        let (mut psk, mut grease_before) = (vec![], false);
+        if let Some(one) = &fresh.psk {
+            write_psk(one, &mut psk);
+        }
         for &place in &self.order(draws) {
             let one = &self.extensions[place];
             match &one.body {
                 Body::ServerName if fresh.name.is_none() => {}
-                Body::Padding { .. } => pad(at, out),
+                Body::Padding { .. } => pad(at, psk.len(), out),
                 body => {
                     let grease = draws.grease.extensions[usize::from(grease_before)];
                     let kind = if is_grease(one.kind) { grease } else { one.kind };
@@ -54,6 +59,7 @@ impl Hello {
                 counted16(out, |out| counted16(out, |out| out.extend_from_slice(retry.cookie)));
             }
         }
+        out.extend(psk);
     }
 
     /// The indices of the extensions, in the order of this hello: a permutation (Fisher and Yates)
@@ -122,10 +128,25 @@ fn write_shares(shares: &[(u16, u16)], fresh: &Fresh<'_>, draws: &mut Draws, out
     }
 }
 
-/// Appends the padding of a message that has no further extension. As in BoringSSL
+/// Appends a ticket and the room for its binder.
+fn write_psk(psk: &Psk<'_>, out: &mut Vec<u8>) {
+    out.extend(kind::PRE_SHARED_KEY.to_be_bytes());
+    counted16(out, |out| {
+        counted16(out, |out| {
+            counted16(out, |out| out.extend_from_slice(psk.identity));
+            out.extend(psk.obfuscated_age.to_be_bytes());
+        });
+        counted16(out, |out| {
+            out.push(psk.binder);
+            out.resize(out.len() + usize::from(psk.binder), 0);
+        });
+    });
+}
+
+/// Appends the padding of a message after which `more` octets follow. As in BoringSSL
 /// (`ssl_add_clienthello_tlsext`), it has at least one octet.
-fn pad(at: usize, out: &mut Vec<u8>) {
-    let len = out.len() - at;
+fn pad(at: usize, more: usize, out: &mut Vec<u8>) {
+    let len = out.len() - at + more;
     if (256..512).contains(&len) {
         out.extend(kind::PADDING.to_be_bytes());
         counted16(out, |out| out.resize(out.len() + (512 - len).saturating_sub(4).max(1), 0));
@@ -206,7 +227,7 @@ mod tests {
     const RANDOM: [u8; 64] = [7; 64];
 
     fn fresh(random: &[u8; 64]) -> Fresh<'_> {
-        Fresh { name: Some("www.example.com"), shares: &[], random, retry: None }
+        Fresh { name: Some("www.example.com"), shares: &[], random, retry: None, psk: None }
     }
 
     fn written(hello: &Hello, fresh: &Fresh<'_>) -> Vec<u8> {
@@ -276,6 +297,26 @@ mod tests {
         assert!(contains(&second, &with_cookie));
         // RFC 8446 section 4.1.2: all else is the same, ECH grease included.
         assert_eq!(first[first.len() - 240..], second[second.len() - 240..]);
+    }
+
+    #[test]
+    fn a_ticket_is_the_last_extension_and_counts_for_the_padding() {
+        let psk = Some(Psk { identity: b"ticket", obfuscated_age: 0x0102_0304, binder: 32 });
+        let at_the_end =
+            [&[0, 41, 0, 49, 0, 12, 0, 6][..], b"ticket", &[1, 2, 3, 4, 0, 33, 32], &[0; 32]];
+        for browser in Browser::all().filter(|one| one.hello().resumes()) {
+            let hello = browser.hello();
+            let with = written(&hello, &Fresh { psk, ..fresh(&RANDOM) });
+            assert!(with.ends_with(&at_the_end.concat()), "{}", browser.name);
+            assert_eq!(Hello::from_client_hello(&with).unwrap().suites, hello.suites);
+            let of_others = hello.extensions.iter().filter(|one| one.kind != kind::PADDING);
+            let unpadded = Hello { extensions: of_others.cloned().collect(), ..hello.clone() };
+            let len = written(&unpadded, &fresh(&RANDOM)).len() + 53;
+            let is_padded = unpadded != hello && (256..512).contains(&len);
+            let padding = if is_padded { (512 - len).max(5) } else { 0 };
+            assert_eq!(with.len(), len + padding, "{}", browser.name);
+        }
+        assert!(Hello::named("chrome-99").unwrap().resumes());
     }
 
     fn contains(octets: &[u8], part: &[u8]) -> bool {

@@ -16,11 +16,12 @@ use rustls::{
     },
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     server::WebPkiClientVerifier,
+    time_provider::DefaultTimeProvider,
     version::{TLS12, TLS13},
 };
 use squall_tls::{
-    Body, Extension, Hello, HelloClient, HelloClientError, TlsSettings, TlsVersion,
-    hello_client_config, server_config,
+    Body, Extension, Hello, HelloClient, HelloClientConfig, HelloClientError, TlsSettings,
+    TlsVersion, hello_client_config, server_config,
 };
 
 use crate::server::Secrets;
@@ -117,11 +118,14 @@ struct Ends {
 }
 
 impl Ends {
-    fn new(hello: Hello, settings: &TlsSettings, mut server: ServerConfig) -> Self {
+    fn new(hello: Hello, settings: &TlsSettings, server: ServerConfig) -> Self {
+        Self::of(hello_client_config(settings, Arc::new(hello)).unwrap(), server)
+    }
+
+    fn of(mut config: HelloClientConfig, mut server: ServerConfig) -> Self {
         let secrets = [Arc::new(Secrets::default()), Arc::new(Secrets::default())];
         server.key_log = secrets[1].clone();
         server.alpn_protocols = vec![b"h2".to_vec()];
-        let mut config = hello_client_config(settings, Arc::new(hello)).unwrap();
         config.key_log = secrets[0].clone();
         let client = HelloClient::new(Arc::new(config), "a.test".try_into().unwrap());
         let mut server = ServerConnection::new(Arc::new(server)).unwrap();
@@ -279,6 +283,53 @@ fn keys_are_updated_and_tickets_are_ignored() {
             for _ in 0..3 {
                 ends.server.refresh_traffic_keys().unwrap();
                 ends.exchange(20_000);
+            }
+        }
+    }
+}
+
+#[test]
+fn sessions_are_resumed_with_the_tickets_of_earlier_ones() {
+    let server = |cipher: &str, groups: &[&str]| {
+        let groups = groups.iter().map(ToString::to_string).collect();
+        let ciphers = vec![cipher.to_owned()];
+        let settings = TlsSettings { resumption: true, ciphers, groups, ..TlsSettings::default() };
+        server_config(&settings).unwrap()
+    };
+    // P-256 needs a second hello.
+    for groups in [&[][..], &["secp256r1"]] {
+        for cipher in ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384"] {
+            let settings = TlsSettings::default();
+            let mut client = hello_client_config(&settings, Arc::new(full())).unwrap();
+            client.keep_tickets(Arc::new(DefaultTimeProvider));
+            let server_config = server(cipher, groups);
+            for resumed in [false, true, true] {
+                let mut ends = Ends::of(client.clone(), server_config.clone());
+                ends.run().unwrap();
+                assert_eq!(ends.client.is_resumed(), resumed, "{cipher} {groups:?}");
+                let kind = ends.server.handshake_kind();
+                assert_eq!(kind == Some(HandshakeKind::Resumed), resumed, "{kind:?}");
+                for label in ["CLIENT_TRAFFIC_SECRET_0", "SERVER_HANDSHAKE_TRAFFIC_SECRET"] {
+                    let [client, server] = ends.secrets.each_ref().map(|side| side.get(label));
+                    assert!(client.is_some() && client == server, "{label}");
+                }
+                ends.exchange(1000);
+            }
+            // A suite with the other hash cannot go on from these.
+            let other = if cipher.ends_with("256") { "384" } else { "128" };
+            let other = TLS13_SUITES.iter().find(|(_, name)| name.contains(other)).unwrap().1;
+            let mut other = server(&other.replace("TLS13", "TLS"), groups);
+            other.ticketer = server_config.ticketer.clone();
+            let mut ends = Ends::of(client, other);
+            if groups.is_empty() {
+                ends.run().unwrap();
+                assert!(!ends.client.is_resumed());
+                ends.exchange(1000);
+            } else {
+                // The second hello leaves the ticket out (RFC 8446 section 4.1.4), as BoringSSL's
+                // does. rustls wants at least one there.
+                let alert = rustls::AlertDescription::MissingExtension;
+                assert_eq!(ends.run(), Err(HelloClientError::Alert(alert)));
             }
         }
     }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use rustls::time_provider::DefaultTimeProvider;
 use squall_tls::{
-    Body, Extension, Hello, HelloClient, HelloClientError, TlsSettings, hello_client_config,
+    Body, Extension, Hello, HelloClient, HelloClientConfig, HelloClientError, TlsSettings,
+    hello_client_config,
 };
 
 use crate::{
@@ -28,6 +30,7 @@ fn hello() -> Hello {
             octets(27, &[2, 0, 2]),
             octets(28, &[64, 1]),
             extension(43, Body::Versions([0x0304, 0x0303, 0x0302].into())),
+            octets(45, &[1, 1]),
             octets(49, &[]),
             extension(51, Body::Shares([(29, 32)].into())),
             octets(17613, &[0, 3, 2, b'h', b'2']),
@@ -47,8 +50,11 @@ struct Pair {
 
 impl Pair {
     fn new(settings: &TlsSettings) -> Self {
+        Self::of(hello_client_config(settings, Arc::new(hello())).unwrap())
+    }
+
+    fn of(mut config: HelloClientConfig) -> Self {
         let secrets = Arc::new(Secrets::default());
-        let mut config = hello_client_config(settings, Arc::new(hello())).unwrap();
         config.key_log = secrets.clone();
         let mut client = HelloClient::new(Arc::new(config), "a.test".try_into().unwrap());
         let (mut sent, mut received) = (vec![], vec![]);
@@ -61,20 +67,29 @@ impl Pair {
     /// With a ServerHello, and the keys after it.
     fn begun(settings: &TlsSettings) -> Self {
         let mut pair = Self::new(settings);
-        let hello = pair.server.hello(&choice());
-        pair.give(&record(22, &hello)).unwrap();
-        pair.server.use_keys("SERVER_HANDSHAKE_TRAFFIC_SECRET");
+        pair.choose(&choice());
         pair
+    }
+
+    /// Gives a ServerHello, and uses the keys after it.
+    fn choose(&mut self, choice: &Choice) {
+        let hello = self.server.hello(choice);
+        self.give(&record(22, &hello)).unwrap();
+        self.server.use_keys("SERVER_HANDSHAKE_TRAFFIC_SECRET");
     }
 
     /// After the handshake, with these extensions of the server.
     fn open(extensions: &[u8]) -> Self {
         let mut pair = Self::begun(&TlsSettings::default());
-        let flight = pair.server.flight(extensions, &[]);
-        pair.give_sealed(22, &flight).unwrap();
-        assert!(!pair.client.is_handshaking());
-        pair.server.use_keys("SERVER_TRAFFIC_SECRET_0");
+        pair.finish(extensions);
         pair
+    }
+
+    fn finish(&mut self, extensions: &[u8]) {
+        let flight = self.server.flight(extensions, &[]);
+        self.give_sealed(22, &flight).unwrap();
+        assert!(!self.client.is_handshaking());
+        self.server.use_keys("SERVER_TRAFFIC_SECRET_0");
     }
 
     fn give(&mut self, octets: &[u8]) -> Result<(), HelloClientError> {
@@ -112,6 +127,52 @@ fn refuses(choice: &Choice, words: &str, alert: u8) {
     let hello = pair.server.hello(choice);
     has(&pair.fails(&record(22, &hello)), words);
     assert_eq!(pair.sent, record(21, &[2, alert]), "{words}");
+}
+
+#[test]
+fn servers_choose_the_ticket_of_the_hello_or_none() {
+    let config = hello_client_config(&TlsSettings::default(), Arc::new(hello()));
+    let mut config = config.unwrap();
+    config.keep_tickets(Arc::new(DefaultTimeProvider));
+    let mut first = Pair::of(config.clone());
+    first.choose(&choice());
+    first.finish(&[]);
+    let ticket = message(4, &[0, 0, 0, 60, 0, 0, 0, 7, 1, 9, 0, 2, b'i', b'd', 0, 0]);
+    for _ in 0..6 {
+        first.give_sealed(22, &ticket).unwrap();
+    }
+    let damaged = message(4, &ticket[4..ticket.len() - 1]);
+    has(&first.fails_sealed(22, &damaged), "NewSessionTicket cannot be read");
+    let with = |choice: Choice, body: &[u8]| {
+        let extensions = [&choice.extensions[..], &extension(41, body)].concat();
+        Choice { extensions, ..choice }
+    };
+    let tls12 = Choice { suite: 0xc02b, extensions: vec![], ..choice() };
+    for (choice, words) in [
+        (with(choice(), &[0, 1]), "chose a ticket that the hello does not have"),
+        (with(choice(), &[]), "chose a ticket that the hello does not have"),
+        (with(retry(23), &[0, 0]), "the extension 41"),
+        (with(tls12, &[0, 0]), "the extension 41"),
+    ] {
+        let mut pair = Pair::of(config.clone());
+        let hello = pair.server.hello(&choice);
+        has(&pair.fails(&record(22, &hello)), words);
+    }
+    // The ticket replaces the certificate.
+    let mut pair = Pair::of(config.clone());
+    pair.choose(&with(choice(), &[0, 0]));
+    assert!(pair.client.is_resumed());
+    let flight = pair.server.flight(&[], &[]);
+    has(&pair.fails_sealed(22, &flight), "unexpected handshake message");
+    // A server may also choose none.
+    let mut pair = Pair::of(config.clone());
+    pair.choose(&choice());
+    pair.finish(&[]);
+    assert!(!pair.client.is_resumed());
+    // No ticket is left.
+    let mut pair = Pair::of(config);
+    let hello = pair.server.hello(&with(choice(), &[0, 0]));
+    has(&pair.fails(&record(22, &hello)), "the extension 41");
 }
 
 #[test]

@@ -87,11 +87,10 @@ fn run(mut plan: Plan, name: &str, fault: &str) -> (Report, String) {
         node: None,
         clock: None,
     };
-    let names = plan.streams.iter().map(|stream| stream.name.clone()).collect();
     let record = Record {
         context: &context,
         plan: &plan,
-        counted: Counted::new(&plan, names, facts, false, outcome.workers),
+        counted: Counted::new(&plan, facts, false, outcome.workers),
         start,
         duration: outcome.duration,
         interfaces: outcome.interfaces,

@@ -28,7 +28,7 @@ pub struct Recorder {
     pub at_once: bool,
     pub handled: u64,
     /// Ports that flows have left.
-    left: BTreeSet<u16>,
+    pub left: BTreeSet<u16>,
 }
 
 impl Application for Recorder {
@@ -115,7 +115,8 @@ pub struct Pair {
     seed: u64,
     sent: u64,
     way: BTreeMap<(Nanos, u64), (usize, Vec<u8>)>,
-    port: u16,
+    /// The next client port.
+    pub port: u16,
 }
 
 /// First client port, above all servers' ports.
@@ -212,7 +213,7 @@ impl Pair {
                 while let Some(flow) = stack.app_mut().apps.calls_mut().take_answered() {
                     stack.with(self.now, flow, |_, socket| socket.wake_at(self.now));
                 }
-                while let Some(flow) = stack.app_mut().apps.take_move() {
+                while let Some((flow, _)) = stack.app_mut().apps.take_move() {
                     if self.moves {
                         let tuple = stack.with(self.now, flow, |_, socket| socket.tuple());
                         let tuple = tuple.expect("an open flow");

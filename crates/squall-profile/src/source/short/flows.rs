@@ -111,7 +111,9 @@ impl<'a> Parts<'a> {
                 "hello" => tls.set(key, one.value()),
                 "http2" => parts.template.set("http", one.node("2".into())),
                 "http3" => http.set("version", one.node("3".into())),
-                "streams" | "migrate_after" | "rebind_after" => http.set(key, one.value()),
+                "streams" | "migrate_after" | "migrate_to" | "rebind_after" => {
+                    http.set(key, one.value());
+                }
                 "http2_fallback" => http.set("fallback", one.value()),
                 "proxy_protocol" => proxy.set("version", one.value()),
                 "proxy_option" => {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use squall_tcp::{
     Application, ClassId, Event, FlowHint, FlowKind, Output, Piece, Reason, Settings, Socket,
-    Stack, Tunables, Tuple,
+    Stack, StateParts, Tunables, Tuple,
 };
 use squall_units::{Cut, Nanos};
 use squall_wire::checksum;
@@ -101,7 +101,7 @@ impl Application for App {
             }
             Event::Timer => socket.resume(),
             Event::PeerClosed => socket.close(),
-            Event::Acknowledged { .. } => (),
+            Event::Acknowledged { .. } | Event::Settle => (),
             Event::Gone(reason) => {
                 let talk = *socket.state();
                 self.ended.push((reason, talk));
@@ -117,6 +117,19 @@ impl Application for App {
 
     fn accept(&mut self, _: Nanos, _: &Tuple) -> Option<(ClassId, Talk)> {
         self.class.map(|class| (class, self.server))
+    }
+
+    fn divide(
+        &Talk { sends, expects, received, server, half, keeps }: &Talk,
+    ) -> Option<StateParts> {
+        let flags = [server, half, keeps].map(u32::from);
+        Some(StateParts { own: [sends, expects, received], common: flags })
+    }
+
+    fn join(StateParts { own, common }: &StateParts) -> Talk {
+        let [sends, expects, received] = *own;
+        let [server, half, keeps] = common.map(|flag| flag == 1);
+        Talk { sends, expects, received, server, half, keeps }
     }
 }
 
@@ -152,6 +165,7 @@ pub struct Plan {
     pub record: bool,
     /// Whether received packets are prefetched.
     pub prefetch: bool,
+    pub records: u32,
 }
 
 impl Default for Plan {
@@ -172,6 +186,7 @@ impl Default for Plan {
             mtu: None,
             record: false,
             prefetch: false,
+            records: Settings::default().records,
         }
     }
 }
@@ -277,6 +292,7 @@ impl Pair {
     pub fn new(plan: Plan) -> Self {
         let settings = |key| Settings {
             flows: 1000,
+            records: plan.records,
             key: [plan.seed, key],
             gso_max_size: plan.gso_max_size,
             ..Settings::default()
