@@ -1053,12 +1053,8 @@ impl Link {
             && ETHERNET + len <= out.longest()
         {
             let kind = if flow.remote.is_ipv4() { IPV4 } else { IPV6 };
-            let frame = out.frame(ETHERNET + len, shifted(cut, ETHERNET))?;
-            let (head, packet) =
-                frame.split_first_chunk_mut::<ETHERNET>().expect("as long as was asked for");
-            *head = ethernet(to, mac, kind);
-            self.statistics.frames_sent += 1;
-            return Some(packet);
+            let sent = &mut self.statistics.frames_sent;
+            return plain_room(out, sent, [to, mac], kind, len, cut);
         }
         self.room_any(now, out, flow, len, cut)
     }
@@ -1078,12 +1074,8 @@ impl Link {
             && let Some(to) = self.known4(remote)
             && ETHERNET + len <= out.longest()
         {
-            let frame = out.frame(ETHERNET + len, Cut::WHOLE)?;
-            let (head, packet) =
-                frame.split_first_chunk_mut::<ETHERNET>().expect("as long as was asked for");
-            *head = ethernet(to, mac, IPV4);
-            self.statistics.frames_sent += 1;
-            return Some(packet);
+            let sent = &mut self.statistics.frames_sent;
+            return plain_room(out, sent, [to, mac], IPV4, len, Cut::WHOLE);
         }
         self.room_any(now, out, &tuple4(addresses, ports), len, Cut::WHOLE)
     }
@@ -1103,12 +1095,8 @@ impl Link {
             && let Some(to) = self.known6(remote)
             && ETHERNET + len <= out.longest()
         {
-            let frame = out.frame(ETHERNET + len, Cut::WHOLE)?;
-            let (head, packet) =
-                frame.split_first_chunk_mut::<ETHERNET>().expect("as long as was asked for");
-            *head = ethernet(to, mac, IPV6);
-            self.statistics.frames_sent += 1;
-            return Some(packet);
+            let sent = &mut self.statistics.frames_sent;
+            return plain_room(out, sent, [to, mac], IPV6, len, Cut::WHOLE);
         }
         self.room_any(now, out, &tuple6(addresses, ports), len, Cut::WHOLE)
     }
@@ -1448,6 +1436,24 @@ fn plus(base: MacAddr, index: u64) -> MacAddr {
 pub(crate) fn overhead(network: &Network) -> u32 {
     let of = |wraps: &[Wrap]| Prefix::new(network.mac, wraps, IPV4).octets.len();
     network.all_wraps().map(of).max().unwrap_or(0) as u32
+}
+
+/// A frame with room for a packet of `len` octets after its only header, Ethernet, which is written.
+#[inline(always)]
+fn plain_room<'o>(
+    out: &'o mut impl FrameOutput,
+    sent: &mut u64,
+    [to, from]: [u64; 2],
+    kind: u16,
+    len: usize,
+    cut: Cut,
+) -> Option<&'o mut [u8]> {
+    let frame = out.frame(ETHERNET + len, shifted(cut, ETHERNET))?;
+    let (head, packet) =
+        frame.split_first_chunk_mut::<ETHERNET>().expect("as long as was asked for");
+    *head = ethernet(to, from, kind);
+    *sent += 1;
+    Some(packet)
 }
 
 /// A header of Ethernet, with its addresses as numbers.
