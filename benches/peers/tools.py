@@ -178,10 +178,12 @@ def installed(tool: str) -> bool:
     return shutil.which(program(tool)) is not None
 
 
+BUILT = pathlib.Path(__file__).resolve().parents[2] / "target/release/squall"
+
+
 def add_binaries(parser: argparse.ArgumentParser) -> None:
     """Add --squall and --old, for `binaries`."""
-    root = pathlib.Path(__file__).resolve().parents[2]
-    parser.add_argument("--squall", type=pathlib.Path, default=root / "target/release/squall")
+    parser.add_argument("--squall", type=pathlib.Path, default=BUILT)
     parser.add_argument("--old", type=pathlib.Path, help="another binary of squall, by turns")
 
 
@@ -192,8 +194,7 @@ def binaries(options: argparse.Namespace) -> dict[str, pathlib.Path]:
 
 
 def squall_binary() -> str:
-    built = pathlib.Path(__file__).resolve().parents[2] / "target/release/squall"
-    return os.environ.get("SQUALL", str(built))
+    return os.environ.get("SQUALL", str(BUILT))
 
 
 def frames(kind: str) -> list[bytes]:

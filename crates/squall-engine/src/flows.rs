@@ -210,8 +210,8 @@ struct PlayerPort {
     spare: Vec<Vec<u8>>,
     /// Lookup results for the current batch. Kept between batches to reuse the allocation.
     near: Vec<FlowHint>,
-    /// Number of frames that have arrived after the last turn.
-    came: u32,
+    /// Whether a frame has arrived after the last turn.
+    came: bool,
 }
 
 /// Maximum number of batches taken from other workers per turn.
@@ -326,7 +326,7 @@ impl Player {
             held: VecDeque::new(),
             spare: Vec::new(),
             near: Vec::with_capacity(BATCH),
-            came: 0,
+            came: false,
         });
     }
 
@@ -445,8 +445,7 @@ impl Source for Player {
         for i in 0..self.ports.len() {
             let now = self.now(turn.watch);
             let port = &mut self.ports[i];
-            let came = std::mem::take(&mut port.came);
-            self.pace.moved |= came > 0;
+            self.pace.moved |= std::mem::take(&mut port.came);
             // Flows that became due during the turn wait for the next one, because the overdue
             // times of this turn do not include them.
             let traffic = port.traffic(now).min(port.horizon);
@@ -654,7 +653,7 @@ impl Sink for PlayerPort {
             if frame.outgoing || *claim {
                 continue;
             }
-            self.came = self.came.saturating_add(1);
+            self.came = true;
             let came = ReceiveOffloads { cut: frame.cut, partial: frame.partial };
             *claim = self.take_one(now, octets, (came, frame.time), near);
         }
@@ -664,16 +663,15 @@ impl Sink for PlayerPort {
     fn advance(&mut self, now: Nanos) -> bool {
         self.polled = [now, self.polled[0]];
         let now = self.virtual_now.unwrap_or(now);
-        let (mut any, mut frames) = (false, 0_u32);
+        let mut any = false;
         while let Some((time, came, octets)) = self.held.pop_front_if(|held| held.0 <= now) {
             self.receive(now, &octets, (came, time), FlowHint::default());
             self.spare.push(octets);
-            (any, frames) = (true, frames + 1);
+            any = true;
         }
         for _ in 0..HANDED_AT_ONCE {
             let Some(strays) = self.relay.as_mut().and_then(Relay::take) else { break };
             for (octets, stray) in strays.iter() {
-                frames += 1;
                 match stray.is_copy {
                     true => self.side.learn_neighbor(octets),
                     false => {
@@ -684,7 +682,7 @@ impl Sink for PlayerPort {
             }
             any = true;
         }
-        self.came = self.came.saturating_add(frames);
+        self.came |= any;
         any
     }
 

@@ -1351,16 +1351,15 @@ impl Side {
 
     /// Returns whether there was another end.
     fn move_flow(&mut self, now: Nanos, flow: FlowId, to: MigrateTo) -> bool {
-        let of = |app: &mut AppRecorder, socket: &mut Socket<'_, State>| {
-            // Messages that wait have the length that the present ends give them.
+        // Messages that wait have the length that the present ends give them. Its last answers may
+        // end the flow.
+        self.stack.with(now, flow, |app, socket| {
             squall_tcp::Application::event(app, socket, squall_tcp::Event::Settle);
+        });
+        let of = |app: &mut AppRecorder, socket: &mut Socket<'_, State>| {
             (app.apps.program(socket.state()), socket.tuple())
         };
         let Some((program, tuple)) = self.stack.with(now, flow, of) else { return false };
-        // Its last answers may have ended it.
-        if self.stack.with(now, flow, |_, _| ()).is_none() {
-            return false;
-        }
         let Some(clients) = &mut self.clients else { return false };
         let all = &clients.templates[..clients.first_scripted];
         let Some(number) = all.iter().position(|of| of.program == program) else { return false };

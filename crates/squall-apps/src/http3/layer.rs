@@ -946,7 +946,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         self.connection.lanes.iter().any(|lane| lane.state.has_failed())
     }
 
-    /// Reads all datagrams so far, and settles after all datagrams that have arrived: requests, answers
+    /// Reads the datagrams so far, and settles after all others that have arrived: requests, answers
     /// and acknowledgments then share packets.
     fn settle_later(&mut self) {
         if self.connection.over || !self.connection.unsettled && !self.socket.settle_later() {
