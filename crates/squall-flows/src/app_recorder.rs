@@ -262,12 +262,13 @@ impl Application for AppRecorder {
             self.apps.on_event(socket, event);
             return self.note_answer(socket);
         };
-        let (program, flow) = (self.apps.program(socket.state()), socket.id());
-        if reason != Reason::Closed || !self.apps.on_closed(socket.state(), flow) {
+        let (state, flow) = (*socket.state(), socket.id());
+        let program = self.apps.program(&state);
+        if reason != Reason::Closed || !self.apps.on_closed(&state, flow) {
             self.apps.on_event(socket, event);
         }
         self.apps.observer_mut().answering = false;
-        let (id, now, due) = (socket.id().0 as usize, socket.real(), socket.due());
+        let (id, now, due) = (flow.0 as usize, socket.real(), socket.due());
         let begun = match self.beginning.take() {
             // Recorded as begun here, because a UDP flow may end within `connect`, before `began`
             // is called.

@@ -1206,9 +1206,10 @@ impl Side {
         if self.stack.active() as u64 >= clients.limit {
             return clients.refuse_due(now, due, NotBegun::LIMIT);
         }
-        let place = match clients.place(due) {
+        let place = clients.place(due);
+        let place = match &place {
             Ok(place) => place,
-            Err(why) => return clients.refuse_due(now, due, why),
+            Err(why) => return clients.refuse_due(now, due, *why),
         };
         if let Some(host) = place.host {
             self.link.add_host(host);
@@ -1217,25 +1218,27 @@ impl Side {
             Answer::Mac(_) => self.connect(now, due, place),
             Answer::Wait if clients.parked.len() < MAX_PARKED => {
                 clients.passed(due.template, place);
-                clients.parked.push_back((due, place));
+                clients.parked.push_back((due, *place));
             }
             Answer::Wait | Answer::Silent => clients.refuse_due(now, due, NotBegun::UNRESOLVED),
         }
     }
 
     #[inline]
-    fn connect(&mut self, now: Nanos, due: Due, mut place: Place) {
+    fn connect(&mut self, now: Nanos, due: Due, first: &Place) {
         let Some(clients) = &mut self.clients else { return };
         if self.stack.exceeds_cache() {
             // Prefetches only for large tables: in a table that fits the near caches, the extra
             // reads would just cost time.
-            clients.prefetch(&self.stack, due.template, place.position);
+            clients.prefetch(&self.stack, due.template, first.position);
         }
         let program = clients.program(due);
         let real = now + self.lag;
         let state = self.stack.app().apps.client(program, due.number as u32, real);
         let mut tries = 1;
+        let mut next = None;
         loop {
+            let place = next.as_ref().unwrap_or(first);
             let Some(clients) = &mut self.clients else { return };
             clients.passed(due.template, place);
             let of = (clients.templates[due.template].class, program);
@@ -1246,7 +1249,7 @@ impl Side {
             match outcome {
                 Ok(()) => {
                     clients.begun += u64::from(!clients.is_scripted(due.template));
-                    return clients.began(due, &place);
+                    return clients.began(due, place);
                 }
                 Err(why) if why == NotBegun::FULL => {
                     return clients.refuse_due(now, due, why);
@@ -1255,10 +1258,10 @@ impl Side {
                     // Uses the next tuple in the order, which the following flow then skips.
                     tries += 1;
                     match clients.place(due) {
-                        Ok(next) => place = next,
+                        Ok(place) => next = Some(place),
                         Err(_) => tries = MAX_TRIES,
                     }
-                    if let Some(host) = place.host {
+                    if let Some(host) = next.as_ref().and_then(|place| place.host) {
                         self.link.add_host(host);
                     }
                 }
@@ -1351,8 +1354,7 @@ impl Side {
 
     /// Returns whether there was another end.
     fn move_flow(&mut self, now: Nanos, flow: FlowId, to: MigrateTo) -> bool {
-        // Messages that wait have the length that the present ends give them. Its last answers may
-        // end the flow.
+        // Its last answers may end the flow, which then does not move.
         self.stack.with(now, flow, |app, socket| {
             squall_tcp::Application::event(app, socket, squall_tcp::Event::Settle);
         });
@@ -1471,7 +1473,7 @@ impl Side {
             let Some(clients) = &mut self.clients else { return };
             let Some((due, place)) = clients.parked.pop_front() else { return };
             match self.link.resolve_for(now, &place.tuple) {
-                Answer::Mac(_) => self.connect(now, due, place),
+                Answer::Mac(_) => self.connect(now, due, &place),
                 Answer::Wait => clients.parked.push_back((due, place)),
                 Answer::Silent => clients.refuse_due(now, due, NotBegun::UNRESOLVED),
             }
@@ -2121,7 +2123,7 @@ impl Clients {
 
     /// Marks a position as used or busy.
     #[inline]
-    fn passed(&mut self, template: usize, place: Place) {
+    fn passed(&mut self, template: usize, place: &Place) {
         let of = &mut self.templates[template];
         let next = self.pools[of.pool].next.as_mut().unwrap_or(&mut of.next);
         *next = (*next).max(place.position + 1);

@@ -9,14 +9,14 @@ use squall_wire::tcp_flags::{ACK, CWR, ECE, FIN, PSH, RST, SYN};
 use crate::{
     Application, ClassId, Congestion, Counters, Deed, Event, Events, FlowId, Reason, congestion,
     core::{Class, Found, MAX_UNACKED, lag_ticks, rto},
-    flow::{Bits, State},
+    flow::{Bits, Flow, State},
     packet::{
         IPV4, IPV6, Ip, Key, Options, Reject, STAMPED, SYN_HEADER, Segment, TCP_HEADER, TcpHeader,
         ip_len, sack_blocks,
     },
-    pieces::NO_PIECE,
+    pieces::{NO_PIECE, Pieces, Placed},
     seq::{distance, le, lt, max},
-    stack::{FlowHint, Stack},
+    stack::{FlowHint, Stack, isn},
     wheel::tick,
 };
 
@@ -78,18 +78,25 @@ impl<A: Application> Stack<A> {
         near: &mut FlowHint,
     ) -> bool {
         let Some(flow) = self.core.find_near(near, key) else { return false };
-        let class = usize::from(self.core.flows[flow].class);
-        if self.receive_next(now, flow, segment).is_none() {
-            return false;
-        }
         let header = if segment.timestamps.is_some() { STAMPED } else { TCP_HEADER };
         let octets = ip_len(key.addresses) + header + segment.payload.len();
-        count_in(&mut self.core.classes[class].counters, octets);
-        self.settle(now, flow);
-        true
+        self.receive_next(now, flow, segment, Some(octets)).is_some()
     }
 
-    /// [`Stack::receive_fast`] for IPv6. Not inlined, so that the code of IPv4 stays compact.
+    /// [`Stack::receive_fast`] for IPv4. Not inlined, because with the caller's values in registers
+    /// too, most of a segment's would not be.
+    #[inline(never)]
+    pub(crate) fn receive_fast4(
+        &mut self,
+        now: Nanos,
+        packet: &[u8],
+        verify: bool,
+        near: &mut FlowHint,
+    ) -> bool {
+        self.receive_fast::<false>(now, packet, verify, near)
+    }
+
+    /// [`Stack::receive_fast`] for IPv6.
     #[inline(never)]
     pub(crate) fn receive_fast6(
         &mut self,
@@ -103,7 +110,7 @@ impl<A: Application> Stack<A> {
 
     /// As [`Stack::receive_fast`], for most SYNs that open a flow and for most SYN-ACKs.
     #[inline(never)]
-    fn receive_syn<const V6: bool>(
+    pub(crate) fn receive_syn<const V6: bool>(
         &mut self,
         now: Nanos,
         packet: &[u8],
@@ -167,8 +174,10 @@ impl<A: Application> Stack<A> {
         };
         match flow {
             Some(flow) => {
-                let _ = self.segment_arrives(now, flow, &segment);
-                self.settle(now, flow);
+                if self.receive_next(now, flow, &segment, None).is_none() {
+                    let _ = self.segment_arrives(now, flow, &segment);
+                    self.settle(now, flow);
+                }
             }
             None => {
                 let options = Options::read(segment.options);
@@ -204,15 +213,17 @@ impl<A: Application> Stack<A> {
         Some(self.core.expand(now, place))
     }
 
-    /// Sends the SYN of an active open (OPEN, RFC 9293 §3.10.1). The SYN counts as sent from here
-    /// on, so that SND.NXT never moves backward.
+    /// Sends the SYN of an active open (OPEN, RFC 9293 §3.10.1) for a new flow. The SYN counts as
+    /// sent from here on, so that SND.NXT never moves backward.
+    #[inline(always)]
     pub(crate) fn open(&mut self, now: Nanos, flow: u32, key: &Key) {
-        let isn = self.isn(now, flow, key);
+        let secret = self.core.settings.key;
         let (f, class) = self.core.parts(flow);
+        let isn = isn(secret, now, key, f.packed());
         (f.snd_una, f.snd_nxt) = (isn, isn.wrapping_add(1));
-        f.bits.set(class.offers | Bits::HEAD);
+        f.bits.set(class.offers | Bits::HEAD | Bits::QUEUED);
         f.bits.set_wscale(None);
-        self.core.enqueue(flow);
+        self.core.queue.push_back((flow, self.core.cause_tick));
     }
 
     /// Handles a segment that belongs to no flow, in an IP packet of `octets`: CLOSED and LISTEN
@@ -262,13 +273,12 @@ impl<A: Application> Stack<A> {
             self.core.strays.accept_full += 1;
             return;
         };
-        let counters = self.core.counters(flow);
-        counters.accepts += 1;
-        count_in(counters, octets);
         self.open(now, flow, key);
-        self.core.flows[flow].bits.set(Bits::PASSIVE);
-        self.take_syn(flow, segment, options, segment.flags & (ECE | CWR) == ECE | CWR);
-        self.settle(now, flow);
+        let (f, class) = self.core.parts(flow);
+        class.counters.accepts += 1;
+        count_in(&mut class.counters, octets);
+        f.bits.set(Bits::PASSIVE);
+        take_syn(f, class, segment, options, segment.flags & (ECE | CWR) == ECE | CWR);
     }
 
     /// Sends a reset for a segment that belongs to no flow (§3.5.2, group 1).
@@ -288,37 +298,8 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// Applies a SYN: numbers, window, options. `ecn`: the peer supports it.
-    fn take_syn(&mut self, flow: u32, segment: &Segment<'_>, options: &Options, ecn: bool) {
-        let class = &self.core.classes[usize::from(self.core.flows[flow].class)];
-        let window = class.window.min(u16::MAX.into());
-        let offers_scale = class.tunables.wscale.is_some();
-        let f = &mut self.core.flows.0[flow as usize];
-        f.rcv_nxt = segment.seq.wrapping_add(1);
-        f.rcv_adv = f.rcv_nxt.wrapping_add(window);
-        // The window of a SYN is never scaled (RFC 7323 §2.2).
-        f.snd_wnd = segment.window.into();
-        // An announced MSS below the minimum counts as the minimum.
-        if class.tunables.peer_mss {
-            let default = if f.bits.has(Bits::V6) { DEFAULT_MSS6 } else { DEFAULT_MSS4 };
-            f.mss = f.mss.min(options.mss.unwrap_or(default).max(MIN_MSS));
-        }
-        f.bits.set_wscale(options.wscale.filter(|_| offers_scale));
-        // Options that the peer does not offer are not used.
-        f.bits.clear(
-            if options.sack_permitted { 0 } else { Bits::SACK } | if ecn { 0 } else { Bits::ECN },
-        );
-        match options.timestamps {
-            Some((value, _)) if f.bits.has(Bits::TIMESTAMPS) => f.ts_recent = value,
-            _ => f.bits.clear(Bits::TIMESTAMPS),
-        }
-    }
-
     /// Breaks when the segment is done; the flow may have been released.
     fn segment_arrives(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>) -> ControlFlow<()> {
-        if let Some(through) = self.receive_next(now, flow, segment) {
-            return through;
-        }
         match self.core.flows[flow].tcp_state() {
             State::SynSent => {
                 let options = Options::read(segment.options);
@@ -329,17 +310,23 @@ impl<A: Application> Stack<A> {
     }
 
     /// Fast path, for most segments: the next segment of a flow without losses or out-of-order
-    /// data. Has the same effect as the slow path. `None`: nothing has changed, and the slow path
-    /// has to process the segment.
+    /// data. Has the same effect as the slow path, and [settles](Stack::settle) the flow. Counts the
+    /// segment if `octets` (of its IP packet) are given. `None`: nothing has changed, and the slow
+    /// path has to process the segment.
     #[inline(always)]
     fn receive_next(
         &mut self,
         now: Nanos,
         flow: u32,
         segment: &Segment<'_>,
-    ) -> Option<ControlFlow<()>> {
-        let lag = self.core.lag;
-        let (f, class) = self.core.parts(flow);
+        octets: Option<usize>,
+    ) -> Option<()> {
+        // Each part is looked up once: after any store to a record the compiler has to load where
+        // the records are again, because it cannot tell that the store did not change it.
+        let core = &mut self.core;
+        let lag = core.lag;
+        let f = &mut core.flows.0[flow as usize];
+        let class = &mut core.classes[usize::from(f.class)];
         let payload = segment.payload;
         let (bits, state) = (f.bits, f.bits.state());
         let fin = segment.has(FIN);
@@ -349,14 +336,13 @@ impl<A: Application> Stack<A> {
         let window = u32::from(segment.window) << bits.wscale().unwrap_or(0);
         // How much the peer may still send.
         let room = match state {
-            State::SynReceived if acked != 1 => return None,
-            State::SynReceived | State::Established | State::FinWait1 | State::FinWait2 => {
-                f.rcv_adv.wrapping_sub(f.rcv_nxt)
-            }
             State::CloseWait | State::LastAck => 0,
-            _ => return None,
+            _ => f.rcv_adv.wrapping_sub(f.rcv_nxt),
         };
-        let next = segment.flags & !(PSH | FIN) == ACK
+        let next = (State::SynReceived..=State::LastAck).contains(&state)
+            && state != State::Closing
+            && (state != State::SynReceived || acked == 1)
+            && segment.flags & !(PSH | FIN) == ACK
             && !bits
                 .has(Bits::SLOW_PATH | if state == State::SynReceived { 0 } else { Bits::TIMING })
             && !f.has_extra()
@@ -386,20 +372,45 @@ impl<A: Application> Stack<A> {
             _ => (),
         }
         f.snd_wnd = window;
-        if acked == flight
-            && class.at_once
-            && let Some(through) = self.receive_at_once(now, flow, segment, acked)
-        {
-            return Some(through);
+        if let Some(octets) = octets {
+            count_in(&mut class.counters, octets);
         }
+        if acked == flight && class.at_once {
+            let parts = (&mut self.app, &mut core.pieces, &mut *f, &mut *class);
+            if let Some(next) = receive_at_once(parts, (now, lag), segment, (bits, acked)) {
+                self.after_at_once(now, flow, next);
+                return Some(());
+            }
+        }
+        self.receive_one_by_one(now, flow, *segment, acked);
+        Some(())
+    }
+
+    /// The rest of [`Stack::receive_next`] if the application gets the events one by one. The
+    /// segment is passed by value, because one whose address is taken is written to memory.
+    #[inline(never)]
+    fn receive_one_by_one(&mut self, now: Nanos, flow: u32, segment: Segment<'_>, acked: u32) {
+        let _ = self.events_of_next(now, flow, &segment, acked);
+        self.settle(now, flow);
+    }
+
+    #[inline(always)]
+    fn events_of_next(
+        &mut self,
+        now: Nanos,
+        flow: u32,
+        segment: &Segment<'_>,
+        acked: u32,
+    ) -> ControlFlow<()> {
+        let lag = self.core.lag;
         let (f, class) = self.core.parts(flow);
+        let (state, flight) = (f.tcp_state(), f.flight());
+        let (payload, fin) = (segment.payload, segment.has(FIN));
         if state == State::SynReceived {
             f.snd_una = segment.ack;
-            self.sample_syn(now, flow, true);
-            if self.establish(now, flow).is_break() {
-                return Some(DONE);
-            }
-            return Some(self.next_octets(now, flow, payload, segment.has(PSH), fin));
+            sample_syn(f, class, now + lag, true);
+            self.establish(now, flow)?;
+            return self.next_octets(now, flow, payload, segment.has(PSH), fin);
         }
         f.bits.reset_streaks();
         let talks = matches!(state, State::Established | State::CloseWait);
@@ -407,17 +418,7 @@ impl<A: Application> Stack<A> {
         if acked > 0 {
             f.snd_una = segment.ack;
             fin_acked = !talks && state != State::FinWait2 && acked == flight;
-            if stamps
-                && let Some((_, echo)) = segment.timestamps
-                && let Some(us) = echoed(now + lag, echo)
-            {
-                Class::sample(&mut class.samples, f, us);
-            }
-            let limit = class.tunables.abc_limit;
-            if congestion::grows(f.cwnd, flight, f.snd_wnd, limit) {
-                let counted = congestion::slow_start(acked, limit, f.mss.into());
-                f.cwnd = f.cwnd.saturating_add(counted).min(1 << 30);
-            }
+            sample_and_grow(f, class, segment, now + lag, (acked, flight));
             class.counters.acked += u64::from(acked - u32::from(fin_acked));
             f.bits.clear(Bits::RTX);
             if fin_acked && state == State::FinWait1 {
@@ -443,106 +444,33 @@ impl<A: Application> Stack<A> {
                 flow,
                 Event::Acknowledged { octets: acked - u32::from(fin_acked), all },
             );
-            if self.aborted(now, flow).is_break() {
-                return Some(DONE);
-            }
+            self.aborted(now, flow)?;
         }
         if fin_acked && state == State::LastAck {
             self.finish(now, flow, Reason::Closed);
-            return Some(DONE);
+            return DONE;
         }
-        Some(self.next_octets(now, flow, payload, segment.has(PSH), fin))
+        self.next_octets(now, flow, payload, segment.has(PSH), fin)
     }
 
-    /// [`Stack::receive_next`] for a segment that leaves nothing outstanding and nothing to send,
-    /// if the application handles all of it at once. `None`: nothing has changed.
+    /// Takes the steps that [`receive_at_once`] leaves, and settles the flow.
     #[inline(always)]
-    fn receive_at_once(
-        &mut self,
-        now: Nanos,
-        flow: u32,
-        segment: &Segment<'_>,
-        acked: u32,
-    ) -> Option<ControlFlow<()>> {
-        let core = &mut self.core;
-        let real = now + core.lag;
-        let f = &mut core.flows.0[flow as usize];
-        let class = &mut core.classes[usize::from(f.class)];
-        let (row, bits, state) = (f.aside, f.bits, f.bits.state());
-        let opens = state == State::SynReceived;
-        let fin_sent = matches!(state, State::FinWait1 | State::FinWait2 | State::LastAck);
-        let fin_acked = fin_sent && acked > 0;
-        let sent = row == NO_PIECE
-            || core.pieces.get(row).end() == segment.ack.wrapping_sub(u32::from(fin_acked));
-        // A FIN that has to follow is left to the slower path.
-        if !sent || bits.has(Bits::ABORT) || bits.has(Bits::CLOSE) && !fin_sent {
-            return None;
+    fn after_at_once(&mut self, now: Nanos, flow: u32, next: Next) {
+        if next.finish {
+            return self.finish(now, flow, Reason::Closed);
         }
-        let octets = acked - u32::from(opens) - u32::from(fin_acked);
-        let (received, fin) = (segment.payload, segment.has(FIN));
-        let mut deed = Deed::default();
-        if opens || fin || octets > 0 || !received.is_empty() {
-            let events =
-                Events { established: opens, acknowledged: octets > 0, received, peer_closed: fin };
-            deed = self.app.at_once(&mut f.state, FlowId(f.number), real, events)?;
+        if next.idle > 0 {
+            self.core.start_rtx(now, flow, next.idle);
         }
-        if row != NO_PIECE {
-            f.aside = NO_PIECE;
-            core.pieces.give(row);
+        self.core.ack_overdue |= next.overdue;
+        if next.queue {
+            self.core.queue.push_back((flow, self.core.cause_tick));
         }
-        class.counters.acked += u64::from(octets);
-        f.snd_una = segment.ack;
-        if fin_acked && state == State::LastAck {
-            self.finish(now, flow, Reason::Closed);
-            return Some(DONE);
+        if next.ends {
+            let _ = self.time_wait_begins(now, flow);
+        } else if next.delays_ack {
+            self.core.arm_ack(now, flow);
         }
-        if opens {
-            self.sample_syn(now, flow, true);
-            self.opened(now, flow);
-        } else {
-            f.bits.reset_streaks();
-            if acked > 0 {
-                if let Some((_, echo)) = segment.timestamps
-                    && bits.has(Bits::TIMESTAMPS)
-                    && let Some(us) = echoed(real, echo)
-                {
-                    Class::sample(&mut class.samples, f, us);
-                }
-                let limit = class.tunables.abc_limit;
-                if congestion::grows(f.cwnd, acked, f.snd_wnd, limit) {
-                    let counted = congestion::slow_start(acked, limit, f.mss.into());
-                    f.cwnd = f.cwnd.saturating_add(counted).min(1 << 30);
-                }
-                f.bits.clear(Bits::RTX);
-                f.rtx_at = tick(now);
-                if fin_acked {
-                    f.bits.set_state(State::FinWait2);
-                }
-                self.start_idle(now, flow);
-            } else {
-                self.restart_idle_tcp(now, flow);
-            }
-        }
-        if !received.is_empty() {
-            let (f, class) = self.core.parts(flow);
-            f.rcv_nxt = f.rcv_nxt.wrapping_add(received.len() as u32);
-            class.counters.delivered += received.len() as u64;
-            self.acknowledge_later(now, flow, received.len(), segment.has(PSH));
-        }
-        self.core.act(flow, deed);
-        if !fin {
-            return Some(CONTINUE);
-        }
-        let f = &mut self.core.flows[flow];
-        f.rcv_nxt = f.rcv_nxt.wrapping_add(1);
-        // A FIN needs no buffer: if the window is full, it grows by one number for the FIN.
-        f.rcv_adv = max(f.rcv_adv, f.rcv_nxt);
-        let ends = f.tcp_state() == State::FinWait2;
-        if !ends {
-            f.bits.set_state(State::CloseWait);
-        }
-        self.ack_now(flow);
-        Some(if ends { self.time_wait_begins(now, flow) } else { CONTINUE })
     }
 
     /// Delivers the next octets of the stream, and its end.
@@ -572,9 +500,8 @@ impl<A: Application> Stack<A> {
     fn acknowledge_later(&mut self, now: Nanos, flow: u32, octets: usize, push: bool) {
         let lag = self.core.lag;
         let (f, class) = self.core.parts(flow);
-        let delay = class.delayed_ack;
-        let due = match class.tunables.ack_octets {
-            0 => f.bits.has(Bits::ACK_LATER) || octets >= 2 * usize::from(f.mss),
+        let second = match class.tunables.ack_octets {
+            0 => is_second(f, octets),
             most => {
                 let room = f.rcv_adv.wrapping_sub(f.rcv_nxt);
                 if class.window.saturating_sub(room) >= most || octets > usize::from(f.mss) {
@@ -586,13 +513,9 @@ impl<A: Application> Stack<A> {
                 false
             }
         };
-        if delay == 0 || due || push && class.tunables.ack_push {
-            let room = f.rcv_adv.wrapping_sub(f.rcv_nxt);
-            self.core.ack_overdue |= room.saturating_add(MAX_UNACKED) <= class.window;
+        if let Some(overdue) = owe_ack(f, class, (now, lag), second, push) {
+            self.core.ack_overdue |= overdue;
             self.ack_now(flow);
-        } else if !f.bits.has(Bits::ACK_NOW) {
-            f.ack_at = (tick(now).wrapping_add(lag_ticks(lag, delay) + 1)) as u16;
-            f.bits.set(Bits::ACK_LATER);
         }
     }
 
@@ -634,59 +557,45 @@ impl<A: Application> Stack<A> {
             return CONTINUE;
         }
         let ecn = segment.flags & (ECE | CWR) == if acked { ECE } else { ECE | CWR };
-        self.sample_syn(now, flow, acked);
-        self.take_syn(flow, segment, options, ecn);
+        let core = &mut self.core;
+        let real = now + core.lag;
+        let f = &mut core.flows.0[flow as usize];
+        let class = &mut core.classes[usize::from(f.class)];
+        sample_syn(f, class, real, acked);
+        take_syn(f, class, segment, options, ecn);
         if !acked {
             // Simultaneous open (RFC 9293 §3.5, figure 8): the SYN is sent again, with an ACK.
-            let f = &mut self.core.flows[flow];
             f.bits.set_state(State::SynReceived);
             f.bits.set(Bits::HEAD);
             self.core.enqueue(flow);
             return CONTINUE;
         }
-        self.core.flows[flow].snd_una = segment.ack;
-        self.core.flows[flow].bits.set(Bits::ACK_NOW);
-        self.core.enqueue(flow);
-        let events = Events { established: true, ..Events::default() };
+        f.snd_una = segment.ack;
+        f.bits.set(Bits::ACK_NOW);
         let plain = segment.payload.is_empty() && !segment.has(FIN);
-        if plain && let Some(deed) = self.at_once(now, flow, events) {
-            self.opened(now, flow);
-            self.core.act(flow, deed);
+        let events = Events { established: true, ..Events::default() };
+        if plain
+            && class.at_once
+            && f.aside == NO_PIECE
+            && !f.bits.has(Bits::CLOSE | Bits::ABORT)
+            && let Some(deed) = self.app.at_once(&mut f.state, FlowId(f.number), real, events)
+        {
+            opened(f, class, now);
+            act(f, &mut core.pieces, deed);
+            let idle = class.keepidle;
+            core.enqueue(flow);
+            if idle > 0 {
+                core.start_rtx(now, flow, idle);
+            }
             return CONTINUE;
         }
+        core.enqueue(flow);
         self.establish(now, flow)?;
         if segment.payload.is_empty() && !segment.has(FIN) {
             return CONTINUE;
         }
         // Sixth and following: data after the SYN.
         self.text(now, flow, segment.seq.wrapping_add(1), segment.payload, segment.has(FIN))
-    }
-
-    /// Samples the round-trip time of a SYN that was sent once (Karn's algorithm).
-    #[inline(always)]
-    fn sample_syn(&mut self, now: Nanos, flow: u32, acked: bool) {
-        let f = &mut self.core.flows[flow];
-        if acked && f.bits.has(Bits::TIMING) && f.bits.retries() == 0 {
-            let ms = stamp(now + self.core.lag) as u16;
-            let us = micros(ms.wrapping_sub(f.rtt_sent).into());
-            let (f, class) = self.core.parts(flow);
-            Class::sample(&mut class.samples, f, us);
-        }
-        self.core.flows[flow].bits.clear(Bits::TIMING);
-    }
-
-    /// Lets the application handle all of a segment that leaves nothing outstanding, if it can.
-    #[inline(always)]
-    fn at_once(&mut self, now: Nanos, flow: u32, events: Events<'_>) -> Option<Deed> {
-        let core = &mut self.core;
-        let f = &mut core.flows.0[flow as usize];
-        let may = core.classes[usize::from(f.class)].at_once
-            && f.aside == NO_PIECE
-            && !f.bits.has(Bits::CLOSE | Bits::ABORT);
-        if !may {
-            return None;
-        }
-        self.app.at_once(&mut f.state, FlowId(f.number), now + core.lag, events)
     }
 
     /// SYN-SENT or SYN-RECEIVED becomes ESTABLISHED.
@@ -701,14 +610,7 @@ impl<A: Application> Stack<A> {
     #[inline(always)]
     fn opened(&mut self, now: Nanos, flow: u32) {
         let (f, class) = self.core.parts(flow);
-        // One segment if the SYN was lost (RFC 5681 §3.1), because congestion may be the cause.
-        let lost = f.bits.retries() > 0;
-        f.cwnd = if lost { f.mss.into() } else { class.initial_window(f.mss) };
-        f.bits.set_retries(0);
-        f.bits.clear(Bits::RTX | Bits::HEAD | Bits::TIMING);
-        f.rtx_at = tick(now);
-        f.bits.set_state(State::Established);
-        class.counters.established += 1;
+        opened(f, class, now);
         if class.tunables.congestion == Congestion::Bbr {
             self.begin_model(now, flow);
         }
@@ -854,7 +756,9 @@ impl<A: Application> Stack<A> {
             }
             f.snd_una = segment.ack;
             f.snd_wnd = u32::from(segment.window) << f.bits.wscale().unwrap_or(0);
-            self.sample_syn(now, flow, true);
+            let real = now + self.core.lag;
+            let (f, class) = self.core.parts(flow);
+            sample_syn(f, class, real, true);
             self.establish(now, flow)?;
         } else {
             self.ack(now, flow, segment, seq)?;
@@ -901,8 +805,8 @@ impl<A: Application> Stack<A> {
         let window = u32::from(segment.window) << f.bits.wscale().unwrap_or(0);
         let advances = lt(f.snd_una, ack);
         let flight = f.flight();
-        // A duplicate ACK as RFC 5681 §2 defines it. An ACK that answers a window probe is not one,
-        // because nothing was lost.
+        // A duplicate ACK as RFC 5681 §2 defines it, without SACK. An ACK that answers a window probe
+        // is not one, because nothing was lost.
         let duplicate = ack == f.snd_una
             && flight > 0
             && segment.payload.is_empty()
@@ -934,7 +838,9 @@ impl<A: Application> Stack<A> {
             // as the last retry (RFC 9293 §3.8.6.1, MUST-37).
             f.bits.set_retries(f.bits.retries().min(class.tunables.retries.saturating_sub(1)));
         }
-        let sacks = !segment.options.is_empty() && f.bits.has(Bits::SACK);
+        // A window probe cannot be acknowledged in part: the rest of it may count as unsent again.
+        let sacks =
+            !segment.options.is_empty() && f.bits.has(Bits::SACK) && !f.bits.has(Bits::PERSIST);
         let reduce = segment.has(ECE) && advances && f.bits.has(Bits::ECN);
         let wide = f.snd_wnd;
         if wide > was || wide > 0 && flight == 0 {
@@ -951,11 +857,12 @@ impl<A: Application> Stack<A> {
         }
         if advances {
             self.advance_una(now, flow, segment, flight)?;
-        } else if duplicate {
-            self.core.counters(flow).duplicate_acks += 1;
-            if new_sack || !self.core.flows[flow].bits.has(Bits::SACK) {
-                self.duplicate_ack(now, flow);
-            }
+        }
+        self.core.counters(flow).duplicate_acks += u64::from(duplicate || new_sack);
+        // RFC 6675 §2: new SACK blocks make any segment a duplicate ACK. Its window differs from that
+        // of the last one, for example, while the peer adapts its buffer.
+        if new_sack || duplicate && !self.core.flows[flow].bits.has(Bits::SACK) {
+            self.duplicate_ack(now, flow);
         }
         CONTINUE
     }
@@ -1171,18 +1078,19 @@ impl<A: Application> Stack<A> {
     /// TIME-WAIT.
     fn time_wait_begins(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
         self.notify_gone(now, flow, Reason::Closed);
-        self.core.release_extra(flow);
-        let f = &mut self.core.flows[flow];
-        f.bits.set_state(State::TimeWait);
-        f.bits.clear(Bits::APP | Bits::HEAD | Bits::PROBE | Bits::PERSIST);
+        if self.core.flows[flow].has_extra() {
+            self.core.release_extra(flow);
+        }
         self.core.active -= 1;
         self.core.time_wait += 1;
-        let class = self.core.class_mut(flow);
+        let (f, class) = self.core.parts(flow);
         class.counters.active -= 1;
         class.counters.time_wait += 1;
+        f.bits.set_state(State::TimeWait);
+        f.bits.clear(Bits::APP | Bits::HEAD | Bits::PROBE | Bits::PERSIST);
         // If an ACK is owed, it is the last one; TIME-WAIT starts when it leaves.
-        if self.core.flows[flow].bits.has(Bits::ACK_NOW) {
-            self.core.flows[flow].bits.clear(Bits::RTX);
+        if f.bits.has(Bits::ACK_NOW) {
+            f.bits.clear(Bits::RTX);
             return CONTINUE;
         }
         self.leave_or_compact(now, flow);
@@ -1198,7 +1106,7 @@ impl<A: Application> Stack<A> {
     #[inline(always)]
     pub(crate) fn start_idle(&mut self, now: Nanos, flow: u32) {
         let (f, class) = self.core.parts(flow);
-        let wait = if f.tcp_state() == State::FinWait2 { class.fin_wait } else { class.keepidle };
+        let wait = idle_ticks(f, class);
         if wait > 0 {
             self.core.start_rtx(now, flow, wait);
         }
@@ -1284,6 +1192,234 @@ impl<A: Application> Stack<A> {
         }
         new_sack
     }
+}
+
+/// The remaining steps for a segment after [`receive_at_once`].
+struct Next {
+    /// Ticks of the timer to start, which runs while nothing is outstanding; 0: none.
+    idle: u32,
+    /// The flow is to be queued, and is marked as such.
+    queue: bool,
+    /// The flow has an acknowledgment to send later.
+    delays_ack: bool,
+    /// See [`crate::core::Core::ack_overdue`].
+    overdue: bool,
+    /// The last acknowledgment has come: the flow is closed.
+    finish: bool,
+    /// Both sides have closed: TIME-WAIT begins.
+    ends: bool,
+}
+
+/// [`Stack::receive_next`] for a segment that leaves nothing outstanding and nothing to send, if the
+/// application handles all of it at once. `None`: nothing has changed.
+#[inline(always)]
+fn receive_at_once<A: Application>(
+    (app, pieces, f, class): (&mut A, &mut Pieces, &mut Flow<A::State>, &mut Class),
+    (now, lag): (Nanos, Nanos),
+    segment: &Segment<'_>,
+    (bits, acked): (Bits, u32),
+) -> Option<Next> {
+    let real = now + lag;
+    let (row, state) = (f.aside, bits.state());
+    let opens = state == State::SynReceived;
+    let fin_sent = matches!(state, State::FinWait1 | State::FinWait2 | State::LastAck);
+    let fin_acked = fin_sent && acked > 0;
+    let sent =
+        row == NO_PIECE || pieces.get(row).end() == segment.ack.wrapping_sub(u32::from(fin_acked));
+    // A FIN that has to follow is left to the slower path.
+    if !sent || bits.has(Bits::ABORT) || bits.has(Bits::CLOSE) && !fin_sent {
+        return None;
+    }
+    let octets = acked - u32::from(opens) - u32::from(fin_acked);
+    let (received, fin) = (segment.payload, segment.has(FIN));
+    let mut deed = Deed::default();
+    if opens || fin || octets > 0 || !received.is_empty() {
+        let events =
+            Events { established: opens, acknowledged: octets > 0, received, peer_closed: fin };
+        deed = app.at_once(&mut f.state, FlowId(f.number), real, events)?;
+    }
+    let mut next = Next {
+        idle: 0,
+        queue: false,
+        delays_ack: false,
+        overdue: false,
+        finish: fin_acked && state == State::LastAck,
+        ends: false,
+    };
+    if row != NO_PIECE {
+        f.aside = NO_PIECE;
+        pieces.give(row);
+    }
+    class.counters.acked += u64::from(octets);
+    f.snd_una = segment.ack;
+    if next.finish {
+        return Some(next);
+    }
+    if opens {
+        sample_syn(f, class, real, true);
+        opened(f, class, now);
+        next.idle = class.keepidle;
+    } else {
+        f.bits.reset_streaks();
+        if acked > 0 {
+            sample_and_grow(f, class, segment, real, (acked, acked));
+            f.bits.clear(Bits::RTX);
+            f.rtx_at = tick(now);
+            if fin_acked {
+                f.bits.set_state(State::FinWait2);
+            }
+        }
+        // The timer that runs already restarts.
+        if acked > 0 || bits.has(Bits::RTX) {
+            next.idle = idle_ticks(f, class);
+        }
+    }
+    if !received.is_empty() {
+        f.rcv_nxt = f.rcv_nxt.wrapping_add(received.len() as u32);
+        class.counters.delivered += received.len() as u64;
+        let second = is_second(f, received.len());
+        if let Some(overdue) = owe_ack(f, class, (now, lag), second, segment.has(PSH)) {
+            f.bits.set(Bits::ACK_NOW);
+            (next.queue, next.overdue) = (true, overdue);
+        }
+    }
+    next.queue |= act(f, pieces, deed);
+    if fin {
+        f.rcv_nxt = f.rcv_nxt.wrapping_add(1);
+        // A FIN needs no buffer: if the window is full, it grows by one number for the FIN.
+        f.rcv_adv = max(f.rcv_adv, f.rcv_nxt);
+        next.ends = f.tcp_state() == State::FinWait2;
+        if !next.ends {
+            f.bits.set_state(State::CloseWait);
+        }
+        f.bits.set(Bits::ACK_NOW);
+        next.queue = true;
+    }
+    next.queue &= !f.bits.has(Bits::QUEUED);
+    f.bits.0 |= if next.queue { Bits::QUEUED } else { 0 };
+    next.delays_ack = f.bits.delays_ack();
+    Some(next)
+}
+
+/// Does what the application wants after a segment. The flow has nothing to send until then.
+/// Returns whether it has now.
+#[inline(always)]
+fn act<S>(f: &mut Flow<S>, pieces: &mut Pieces, deed: Deed) -> bool {
+    if let Some(piece) = deed.send {
+        debug_assert!(piece.len > 0 && f.aside == NO_PIECE && !f.bits.has(Bits::CLOSE));
+        f.aside = pieces.take(Placed { at: f.snd_nxt, piece });
+    }
+    f.bits.0 |= if deed.close { Bits::CLOSE } else { 0 };
+    deed.send.is_some() || deed.close
+}
+
+/// Applies a SYN: numbers, window, options. `ecn`: the peer supports it.
+#[inline(always)]
+fn take_syn<S>(
+    f: &mut Flow<S>,
+    class: &Class,
+    segment: &Segment<'_>,
+    options: &Options,
+    ecn: bool,
+) {
+    f.rcv_nxt = segment.seq.wrapping_add(1);
+    f.rcv_adv = f.rcv_nxt.wrapping_add(class.window.min(u16::MAX.into()));
+    // The window of a SYN is never scaled (RFC 7323 §2.2).
+    f.snd_wnd = segment.window.into();
+    // An announced MSS below the minimum counts as the minimum.
+    if class.tunables.peer_mss {
+        let default = if f.bits.has(Bits::V6) { DEFAULT_MSS6 } else { DEFAULT_MSS4 };
+        f.mss = f.mss.min(options.mss.unwrap_or(default).max(MIN_MSS));
+    }
+    f.bits.set_wscale(options.wscale.filter(|_| class.tunables.wscale.is_some()));
+    // Options that the peer does not offer are not used.
+    f.bits.clear(
+        if options.sack_permitted { 0 } else { Bits::SACK } | if ecn { 0 } else { Bits::ECN },
+    );
+    match options.timestamps {
+        Some((value, _)) if f.bits.has(Bits::TIMESTAMPS) => f.ts_recent = value,
+        _ => f.bits.clear(Bits::TIMESTAMPS),
+    }
+}
+
+/// Samples the round-trip time of a SYN that was sent once (Karn's algorithm).
+#[inline(always)]
+fn sample_syn<S>(f: &mut Flow<S>, class: &mut Class, real: Nanos, acked: bool) {
+    if acked && f.bits.has(Bits::TIMING) && f.bits.retries() == 0 {
+        let ms = (stamp(real) as u16).wrapping_sub(f.rtt_sent);
+        Class::sample(&mut class.samples, f, micros(ms.into()));
+    }
+    f.bits.clear(Bits::TIMING);
+}
+
+/// A flow whose handshake is complete.
+#[inline(always)]
+fn opened<S>(f: &mut Flow<S>, class: &mut Class, now: Nanos) {
+    // One segment if the SYN was lost (RFC 5681 §3.1), because congestion may be the cause.
+    let lost = f.bits.retries() > 0;
+    f.cwnd = if lost { f.mss.into() } else { class.initial_window(f.mss) };
+    f.bits.set_retries(0);
+    f.bits.clear(Bits::RTX | Bits::HEAD | Bits::TIMING);
+    f.rtx_at = tick(now);
+    f.bits.set_state(State::Established);
+    class.counters.established += 1;
+}
+
+/// Samples the round-trip time by a segment's echo, and lets the congestion window grow in slow
+/// start. `acked` of `flight` octets are acknowledged.
+#[inline(always)]
+fn sample_and_grow<S>(
+    f: &mut Flow<S>,
+    class: &mut Class,
+    segment: &Segment<'_>,
+    real: Nanos,
+    (acked, flight): (u32, u32),
+) {
+    if let Some((_, echo)) = segment.timestamps
+        && f.bits.has(Bits::TIMESTAMPS)
+        && let Some(us) = echoed(real, echo)
+    {
+        Class::sample(&mut class.samples, f, us);
+    }
+    let limit = class.tunables.abc_limit;
+    if congestion::grows(f.cwnd, flight, f.snd_wnd, limit) {
+        let counted = congestion::slow_start(acked, limit, f.mss.into());
+        f.cwnd = f.cwnd.saturating_add(counted).min(1 << 30);
+    }
+}
+
+/// Whether `octets` are the second segment since the last acknowledgment, or as long as two.
+#[inline(always)]
+fn is_second<S>(f: &Flow<S>, octets: usize) -> bool {
+    f.bits.has(Bits::ACK_LATER) || octets >= 2 * usize::from(f.mss)
+}
+
+/// Notes that received octets are to be acknowledged: `second` is acknowledged at once. `None`:
+/// later; otherwise whether [`MAX_UNACKED`] octets are due.
+#[inline(always)]
+fn owe_ack<S>(
+    f: &mut Flow<S>,
+    class: &Class,
+    (now, lag): (Nanos, Nanos),
+    second: bool,
+    push: bool,
+) -> Option<bool> {
+    let delay = class.delayed_ack;
+    if delay == 0 || second || push && class.tunables.ack_push {
+        let room = f.rcv_adv.wrapping_sub(f.rcv_nxt);
+        return Some(room.saturating_add(MAX_UNACKED) <= class.window);
+    }
+    if !f.bits.has(Bits::ACK_NOW) {
+        f.ack_at = (tick(now).wrapping_add(lag_ticks(lag, delay) + 1)) as u16;
+        f.bits.set(Bits::ACK_LATER);
+    }
+    None
+}
+
+/// Ticks of the timer that runs while nothing is outstanding, FIN-WAIT-2 or keepalive; 0: none.
+#[inline(always)]
+fn idle_ticks<S>(f: &Flow<S>, class: &Class) -> u32 {
+    if f.tcp_state() == State::FinWait2 { class.fin_wait } else { class.keepidle }
 }
 
 /// Whether a segment is a SYN that may replace a flow in TIME-WAIT (RFC 9293 §3.10.7.4, RFC 6191).

@@ -135,8 +135,10 @@ struct Sent {
     sacked: u32,
     lost: u32,
     app_limited: bool,
-    /// Retransmitted: gives no round-trip time, and only a time-out shows that it was lost again.
+    /// Retransmitted: gives no round-trip time.
     again: bool,
+    /// Does not count as lost until [`Bbr::lose_again`].
+    spared: bool,
 }
 
 impl Sent {
@@ -397,6 +399,7 @@ impl Bbr {
             lost: 0,
             app_limited: self.app_limited > 0,
             again,
+            spared: again,
         };
         if again {
             return self.resent(new);
@@ -577,7 +580,7 @@ impl Bbr {
             if le(ack.lost_below, sent.from) {
                 break;
             }
-            if sent.again || sent.sacked == sent.len() {
+            if sent.spared || sent.sacked == sent.len() {
                 continue;
             }
             let lost = sacked.holes(sent.from, min(sent.end, ack.lost_below));
@@ -643,7 +646,7 @@ impl Bbr {
 
     /// All in flight is sent again, but not because of congestion: it does not count as lost.
     pub fn send_all_again(&mut self) {
-        self.sent.iter_mut().for_each(|sent| sent.again = true);
+        self.sent.iter_mut().for_each(|sent| (sent.again, sent.spared) = (true, true));
     }
 
     /// BBROnEnterRTO: all in flight is lost, the retransmitted octets, too.
@@ -653,9 +656,12 @@ impl Bbr {
         if !self.phase.is_probing() && self.inflight_shortterm.is_infinite() {
             self.inflight_shortterm = self.prior_cwnd;
         }
-        for sent in &mut self.sent {
-            sent.again = false;
-        }
+        self.lose_again();
+    }
+
+    /// Retransmissions count as lost, too, if they are found to be.
+    pub fn lose_again(&mut self) {
+        self.sent.iter_mut().for_each(|sent| sent.spared = false);
     }
 
     /// BBRRestoreCwnd, at the end of a recovery. Returns the congestion window.

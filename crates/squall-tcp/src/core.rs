@@ -6,8 +6,8 @@ use squall_units::Nanos;
 use squall_wire::tcp_flags::{ACK, RST};
 
 use crate::{
-    ClassId, Congestion, ConnectError, Counters, Deed, FlowId, Piece, SendError, Settings,
-    StateParts, Tunables, Tuple, UnmatchedCounters,
+    ClassId, Congestion, ConnectError, Counters, FlowId, Piece, SendError, Settings, StateParts,
+    Tunables, Tuple, UnmatchedCounters,
     addresses::{Addresses6, Packed, WHOLE},
     congestion::{self, initial_window},
     extra::Extra,
@@ -427,28 +427,43 @@ impl<S: Copy + Default> Core<S> {
             _ => {
                 let hash = near.hash.unwrap_or_else(|| self.hash(key));
                 near.hash = Some(hash);
-                let number = self.table.find(hash, |number| self.has_key(number, key))?;
-                Some(self.record(number))
+                self.find_flow(hash, *key)
             }
         }
     }
 
+    /// The record of the flow with this key, which ends its rest. By value, because a key whose
+    /// address is taken is written to memory.
+    #[inline(always)]
+    fn find_flow(&mut self, hash: u32, key: Key) -> Option<u32> {
+        for number in self.table.find(hash) {
+            match self.numbers.record(number) {
+                Some(flow) if self.is(flow, &key) => return Some(flow),
+                None if self.rests_with(number, key) => return Some(self.end_rest(number)),
+                _ => {}
+            }
+        }
+        None
+    }
+
     #[inline]
     pub fn find(&mut self, hash: u32, key: &Key) -> Option<Found> {
-        match self.table.find(hash, |number| self.has_key(number, key)) {
-            Some(number) => Some(Found::Flow(self.record(number))),
+        match self.find_flow(hash, *key) {
+            Some(flow) => Some(Found::Flow(flow)),
             None => self.find_wait(hash, key).map(Found::Wait),
         }
     }
 
     /// The position in [`Core::waits`] of a flow in TIME-WAIT without a record.
-    #[inline]
+    #[inline(always)]
     pub fn find_wait(&self, hash: u32, key: &Key) -> Option<u32> {
         // As at servers whose clients close first: a look-up would only load a slot.
-        if self.wait_table.is_empty() {
-            return None;
-        }
-        self.wait_table.find(hash, |place| self.is_wait(place, key))
+        if self.wait_table.is_empty() { None } else { self.find_among_waits(hash, *key) }
+    }
+
+    #[inline(never)]
+    fn find_among_waits(&self, hash: u32, key: Key) -> Option<u32> {
+        self.wait_table.find(hash).find(|place| self.is_wait(*place, &key))
     }
 
     /// Prefetches the slots of a hash: its flow number + 1, or 0 without a flow.
@@ -471,29 +486,23 @@ impl<S: Copy + Default> Core<S> {
         }
     }
 
-    #[inline(always)]
-    fn has_key(&self, number: u32, key: &Key) -> bool {
-        match self.numbers.record(number) {
-            Some(flow) => self.is(flow, key),
-            None => self.rests_with(number, key),
-        }
-    }
-
     #[inline(never)]
-    fn rests_with(&self, number: u32, key: &Key) -> bool {
+    fn rests_with(&self, number: u32, key: Key) -> bool {
         let Place::Rest(row) = self.numbers.place(number) else { return false };
-        self.rest.key(row, &self.addresses6) == *key
+        self.rest.key(row, &self.addresses6) == key
     }
 
     #[inline(always)]
     fn is(&self, flow: u32, key: &Key) -> bool {
         let f = &self.flows[flow];
-        let ports = f.local_port == key.local_port && f.remote_port == key.remote_port;
-        ports
+        // In the order of the fields, so that each pair is one load and one comparison.
+        let ports = |local: u16, remote: u16| u32::from(remote) << 16 | u32::from(local);
+        let pair = |local: u32, remote: u32| u64::from(remote) << 32 | u64::from(local);
+        ports(f.local_port, f.remote_port) == ports(key.local_port, key.remote_port)
             && f.bits.is_udp() == key.udp
             && match key.addresses {
                 Addresses::V4 { local, remote } => {
-                    f.local == local && f.remote == remote && !f.bits.has(Bits::V6)
+                    pair(f.local, f.remote) == pair(local, remote) && !f.bits.has(Bits::V6)
                 }
                 Addresses::V6 { local, remote } => {
                     f.bits.has(Bits::V6) && self.addresses6.get(f.packed()) == (local, remote)
@@ -534,8 +543,9 @@ impl<S: Copy + Default> Core<S> {
             return None;
         }
         let (flow, number) = self.take_record();
-        let tunables = &self.classes[usize::from(class.0)].tunables;
-        let (mss, mss6) = (tunables.mss, tunables.mss6());
+        let of = &mut self.classes[usize::from(class.0)];
+        of.counters.active += 1;
+        let (mss, mss6) = (of.tunables.mss, of.tunables.mss6());
         let f = &mut self.flows.0[flow as usize];
         (f.local_port, f.remote_port, f.class, f.state) =
             (key.local_port, key.remote_port, class.0, state);
@@ -552,11 +562,11 @@ impl<S: Copy + Default> Core<S> {
         let keys = keys!(self);
         self.table.insert(hash, number, |number| keys.of_flow(number));
         self.active += 1;
-        self.classes[usize::from(class.0)].counters.active += 1;
         Some(flow)
     }
 
     /// A record for a new flow, and its number.
+    #[inline(always)]
     fn take_record(&mut self) -> (u32, u32) {
         let flow = self.free_record();
         let (number, slot) = self.numbers.take(flow);
@@ -639,8 +649,9 @@ impl<S: Copy + Default> Core<S> {
         flow
     }
 
+    #[inline(always)]
     fn give_record(&mut self, flow: u32) {
-        let f = &mut self.flows[flow];
+        let f = &mut self.flows.0[flow as usize];
         self.wheel.park(self.numbers.give(f.number));
         f.bits = Bits::default();
         f.local = std::mem::replace(&mut self.free, flow);
@@ -653,17 +664,20 @@ impl<S: Copy + Default> Core<S> {
     /// Removes the flow from all structures and frees its record.
     pub fn release(&mut self, flow: u32) {
         self.leave_table(flow);
-        self.release_extra(flow);
         let f = &self.flows[flow];
+        let counters = &mut self.classes[usize::from(f.class)].counters;
+        if f.tcp_state() == State::TimeWait {
+            self.time_wait -= 1;
+            counters.time_wait -= 1;
+        } else {
+            self.active -= 1;
+            counters.active -= 1;
+        }
         if f.bits.has(Bits::V6) {
             self.addresses6.release(f.packed());
         }
-        if f.tcp_state() == State::TimeWait {
-            self.time_wait -= 1;
-            self.counters(flow).time_wait -= 1;
-        } else {
-            self.active -= 1;
-            self.counters(flow).active -= 1;
+        if f.has_extra() {
+            self.release_extra(flow);
         }
         self.give_record(flow);
     }
@@ -673,6 +687,7 @@ impl<S: Copy + Default> Core<S> {
         self.table.insert(keys.of_flow(number), number, |number| keys.of_flow(number));
     }
 
+    #[inline(always)]
     fn leave_table(&mut self, flow: u32) {
         let (keys, f) = (keys!(self), &self.flows[flow]);
         let hash = hash_with(self.settings.key, &f.key(&self.addresses6));
@@ -910,20 +925,6 @@ impl<S: Copy + Default> Core<S> {
         if !bits.has(Bits::QUEUED) {
             bits.set(Bits::QUEUED);
             self.queue.push_back((flow, self.cause_tick));
-        }
-    }
-
-    /// Does what the application wants after a segment. The flow has nothing to send until then.
-    #[inline(always)]
-    pub fn act(&mut self, flow: u32, deed: Deed) {
-        let f = &mut self.flows.0[flow as usize];
-        if let Some(piece) = deed.send {
-            debug_assert!(piece.len > 0 && f.aside == NO_PIECE && !f.bits.has(Bits::CLOSE));
-            f.aside = self.pieces.take(Placed { at: f.snd_nxt, piece });
-        }
-        f.bits.0 |= if deed.close { Bits::CLOSE } else { 0 };
-        if deed.send.is_some() || deed.close {
-            self.enqueue(flow);
         }
     }
 
@@ -1406,6 +1407,11 @@ pub(crate) fn rto<S>(f: &Flow<S>, class: &Class) -> u32 {
     {
         return class.rto_min.min(class.rto_max);
     }
+    // That of a first SYN, without a sample and backoff.
+    let connects = matches!(f.tcp_state(), State::SynSent | State::SynReceived);
+    if connects && f.srtt.bits() | f.rttvar.bits() == 0 && f.bits.retries() == 0 {
+        return class.rto_initial.min(class.rto_max);
+    }
     general_rto(f, class)
 }
 
@@ -1627,7 +1633,17 @@ mod tests {
             let tunables = Tunables { rto_min, rto_initial, ..Tunables::default() };
             let mut class = Class::new(tunables);
             let mut f = Flow::<()>::new();
-            for us in (0..26).flat_map(|bits| [1_u32 << bits, (1 << bits) + 1]) {
+            let samples = (0..26).flat_map(|bits| [1_u32 << bits, (1 << bits) + 1]);
+            for (us, state) in samples
+                .map(|us| (us, State::Established))
+                .chain([State::SynSent, State::SynReceived, State::Established].map(|s| (0, s)))
+            {
+                f.bits.set_state(state);
+                for retries in 0..2 {
+                    f.bits.set_retries(retries);
+                    assert_eq!(rto(&f, &class), general_rto(&f, &class), "{state:?} {retries}");
+                }
+                f.bits.set_retries(0);
                 for var in [0, us / 4, us, 2 * us] {
                     for backoff in 0..4 {
                         f.srtt = Duration::from_micros(us);

@@ -186,6 +186,7 @@ impl Counters {
         }
     }
 
+    #[inline]
     pub(crate) fn end(&mut self, reason: Reason) {
         *match reason {
             Reason::Closed => &mut self.closed,

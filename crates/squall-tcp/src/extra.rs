@@ -32,10 +32,9 @@ pub(crate) struct Extra {
     pub recover: u32,
     /// The number after the highest retransmitted octet of this recovery (HighRxt).
     pub high_rxt: u32,
-    /// SND.NXT when the segment at SND.UNA was sent again in this recovery, or a later value.
-    pub head_sent: u32,
-    /// The one rescue retransmission of this recovery was sent (RFC 6675 §4, NextSeg rule 4).
-    pub rescued: bool,
+    /// All octets below the first number that were sent again in this recovery left before those from
+    /// the second one on, a former SND.NXT.
+    pub again: (u32, u32),
     /// Whether the receive window's right edge is fixed.
     pub paused: bool,
     /// `None`: no loss yet.
@@ -97,13 +96,21 @@ impl Extra {
             + if lt(una, again) { self.sacked.holes(una, again) } else { 0 }
     }
 
-    /// Whether the segment at `una` was lost again after its retransmission in SACK recovery: more
+    /// Notes at an acknowledgment which octets were sent again, once those noted before have arrived.
+    pub fn note_again(&mut self, una: u32, nxt: u32) {
+        if le(self.again.0, una) {
+            self.again = (self.high_rxt, nxt);
+        }
+    }
+
+    /// Whether octets from `una` on were lost again after their retransmission in SACK recovery: more
     /// than two segments' worth of octets that left later are selectively acknowledged. RFC 6675
     /// would wait for the time-out, which costs a short path many round trips.
-    pub fn head_is_lost_again(&self, una: u32, mss: u32) -> bool {
+    pub fn are_lost_again(&self, una: u32, mss: u32) -> bool {
+        let (below, later) = self.again;
         self.recovery == Recovery::Sack
-            && lt(una, self.high_rxt)
-            && self.sacked.octets_from(self.head_sent) > 2 * mss
+            && lt(una, below)
+            && self.sacked.octets_from(later) > 2 * mss
     }
 
     /// Outstanding octets, without those that the peer has selectively acknowledged; in recovery,
@@ -431,20 +438,22 @@ mod tests {
     }
 
     #[test]
-    fn a_retransmission_is_lost_if_more_than_two_later_segments_arrive() {
-        let mut extra = Extra {
-            recovery: Recovery::Sack,
-            high_rxt: 2000,
-            head_sent: 10_000,
-            ..Extra::default()
-        };
-        extra.sacked.insert(2000, 12_000);
-        assert!(!extra.head_is_lost_again(1000, 1000), "two segments");
+    fn retransmissions_are_lost_if_more_than_two_later_segments_arrive() {
+        let mut extra = Extra { recovery: Recovery::Sack, high_rxt: 2000, ..Extra::default() };
+        extra.note_again(1000, 10_000);
+        extra.high_rxt = 4000;
+        extra.note_again(1000, 11_000);
+        extra.sacked.insert(4000, 12_000);
+        assert!(!extra.are_lost_again(1000, 1000), "two segments");
         extra.sacked.insert(12_000, 13_000);
-        assert!(extra.head_is_lost_again(1000, 1000));
-        assert!(!extra.head_is_lost_again(2000, 1000), "it was not sent again yet");
+        assert!(extra.are_lost_again(1000, 1000));
+        assert!(!extra.are_lost_again(2000, 1000), "it was sent again after octet 10,000, perhaps");
+        extra.note_again(2000, 13_000);
+        assert!(!extra.are_lost_again(2000, 1000));
+        extra.sacked.insert(13_000, 16_000);
+        assert!(extra.are_lost_again(2000, 1000) && extra.are_lost_again(3000, 1000));
         extra.recovery = Recovery::Loss;
-        assert!(!extra.head_is_lost_again(1000, 1000), "after a time-out all is sent again anyway");
+        assert!(!extra.are_lost_again(2000, 1000), "after a time-out all is sent again anyway");
     }
 
     #[test]

@@ -45,6 +45,7 @@ pub(crate) enum Addresses {
 }
 
 impl Addresses {
+    #[inline]
     pub fn of(local: IpAddr, remote: IpAddr) -> Option<Self> {
         match (local, remote) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
@@ -114,6 +115,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
+    #[inline]
     pub fn of(tuple: &Tuple) -> Option<Self> {
         Some(Self {
             addresses: Addresses::of(tuple.local, tuple.remote)?,
@@ -250,30 +252,57 @@ pub(crate) fn usual_key<const V6: bool>(packet: &[u8]) -> Option<Key> {
     Some(Key::of_ports(Addresses::from4(head.first_chunk()?), be32(head, IPV4)))
 }
 
-/// A TCP packet without IP options or extension headers: its addresses, type of service or traffic
-/// class, and its segment. `None` for anything else, damaged headers included.
+/// A TCP packet without IP options or extension headers.
+struct Usual<'a> {
+    addresses: Addresses,
+    /// Type of service or traffic class.
+    tos: u8,
+    /// The sum of the pseudo-header, as [`checksum::native`].
+    pseudo: u64,
+    segment: &'a [u8],
+}
+
+impl<'a> Usual<'a> {
+    /// `None` for any other packet. The checksum of an IPv4 header is not verified.
+    #[inline(always)]
+    fn read<const V6: bool>(packet: &'a [u8]) -> Option<Self> {
+        let (addresses, tos, sum, segment) = if V6 {
+            let head = packet.first_chunk::<IPV6>()?;
+            let first = be32(head, 0);
+            if first >> 28 != 6 || head[6] != TCP {
+                return None;
+            }
+            let segment = packet.get(IPV6..IPV6 + usize::from(be16(head, 4)))?;
+            let (addresses, _) = head[8..].as_chunks::<8>();
+            let sum = addresses.iter().fold(0, |sum, word| checksum::add(sum, native64(word)));
+            (Addresses::from6(head), (first >> 20) as u8, sum, segment)
+        } else {
+            let head = packet.first_chunk::<IPV4>()?;
+            // In words of 8 octets, because fields of 1 to 4 would be loads of their own.
+            let first = u64::from_be_bytes(*head.first_chunk()?);
+            // Version, header length, fragment.
+            if first & 0xff00_0000_0000_3fff != 0x45 << 56 || head[9] != TCP {
+                return None;
+            }
+            let segment = packet.get(IPV4..usize::from((first >> 32) as u16))?;
+            let (_, both) = head.split_first_chunk::<12>()?;
+            let both = native64(both.first_chunk()?);
+            let pair = u64::from_be(both);
+            let addresses = Addresses::V4 { local: pair as u32, remote: (pair >> 32) as u32 };
+            (addresses, (first >> 48) as u8, both, segment)
+        };
+        let rest = (segment.len() as u32 + u32::from(TCP)).to_be();
+        Some(Self { addresses, tos, pseudo: checksum::add(sum, rest.into()), segment })
+    }
+}
+
+/// Whether the header of an IPv4 packet without options has a correct checksum.
 #[inline(always)]
-fn usual<const V6: bool>(packet: &[u8], verify: bool) -> Option<(Addresses, u8, &[u8])> {
-    if V6 {
-        let head = packet.first_chunk::<IPV6>()?;
-        let first = be32(head, 0);
-        if first >> 28 != 6 || head[6] != TCP {
-            return None;
-        }
-        let segment = packet.get(IPV6..IPV6 + usize::from(be16(head, 4)))?;
-        return Some((Addresses::from6(head), (first >> 20) as u8, segment));
+fn is_good<const V6: bool>(packet: &[u8]) -> bool {
+    match packet.first_chunk() {
+        Some(head) if !V6 => checksum::fold(native_header_sum(head)) == 0xffff,
+        _ => V6,
     }
-    let head = packet.first_chunk::<IPV4>()?;
-    // Version, header length, type of service and total length, in one load.
-    let first = be32(head, 0);
-    if first >> 24 != 0x45 || be16(head, 6) & 0x3fff != 0 || head[9] != TCP {
-        return None;
-    }
-    let segment = packet.get(IPV4..(first & 0xffff) as usize)?;
-    if verify && checksum::fold(native_header_sum(head)) != 0xffff {
-        return None;
-    }
-    Some((Addresses::from4(head), (first >> 16) as u8, segment))
 }
 
 /// Sum of an IPv4 header without options, as [`checksum::native`].
@@ -338,7 +367,7 @@ impl<'a> Segment<'a> {
     /// that the slow path counts the reason.
     #[inline(always)]
     pub fn read_fast<const V6: bool>(packet: &'a [u8], verify: bool) -> Option<(Key, Self)> {
-        let (addresses, tos, octets) = usual::<V6>(packet, verify)?;
+        let Usual { addresses, tos, pseudo, segment: octets } = Usual::read::<V6>(packet)?;
         let head = octets.first_chunk::<TCP_HEADER>()?;
         if head[13] & (SYN | RST | ACK) != ACK {
             return None;
@@ -355,14 +384,8 @@ impl<'a> Segment<'a> {
             _ => return None,
         };
         if verify {
-            let mut sum = addresses.sum() + u64::from(TCP) + octets.len() as u64 + words(head);
-            if let Some((value, echo)) = timestamps {
-                sum += u64::from(ALIGNED_STAMPS) + u64::from(value) + u64::from(echo);
-            }
-            if !payload.is_empty() {
-                sum += checksum::sum(payload);
-            }
-            if checksum::fold(sum) != 0xffff {
+            let sum = checksum::add(pseudo, checksum::native(octets));
+            if !is_good::<V6>(packet) || checksum::fold(sum) != 0xffff {
                 return None;
             }
         }
@@ -374,52 +397,42 @@ impl<'a> Segment<'a> {
     /// once, for its field and for the checksums.
     #[inline(always)]
     pub fn read_stamped<const V6: bool>(packet: &'a [u8], verify: bool) -> Option<(Key, Self)> {
-        let (addresses, tos, mut sum, octets) = if V6 {
-            let head = packet.first_chunk::<IPV6>()?;
-            let first = be32(head, 0);
-            if first >> 28 != 6 || head[6] != TCP {
-                return None;
-            }
-            let octets = packet.get(IPV6..IPV6 + usize::from(be16(head, 4)))?;
-            let (addresses, _) = head[8..].as_chunks::<8>();
-            let sum = addresses.iter().fold(0, |sum, word| checksum::add(sum, native64(word)));
-            (Addresses::from6(head), (first >> 20) as u8, sum, octets)
-        } else {
-            let head = packet.first_chunk::<IPV4>()?;
-            let first = be32(head, 0);
-            if first >> 24 != 0x45 || be16(head, 6) & 0x3fff != 0 || head[9] != TCP {
-                return None;
-            }
-            let octets = packet.get(IPV4..(first & 0xffff) as usize)?;
-            let (_, both) = head.split_first_chunk::<12>()?;
-            (Addresses::from4(head), (first >> 16) as u8, native64(both.first_chunk()?), octets)
-        };
+        let Usual { addresses, tos, pseudo, segment: octets } = Usual::read::<V6>(packet)?;
         let (head, payload) = octets.split_first_chunk::<STAMPED>()?;
-        let usual = head[12] >> 4 == 8
-            && head[13] & (SYN | RST | ACK) == ACK
-            && be32(head, 20) == ALIGNED_STAMPS;
+        let [a, b, c, d] = head.as_chunks::<8>().0.first_chunk()?;
+        let [a, b, c, d] = [native64(a), native64(b), native64(c), native64(d)];
+        let (first, second) = (u64::from_be(a), u64::from_be(b));
+        // Data offset and flags.
+        let flags = |offset: u32, flags: u8| offset << 28 | u32::from(flags) << 16;
+        let usual = second as u32 & flags(15, SYN | RST | ACK) == flags(8, ACK)
+            && u64::from_be(c) as u32 == ALIGNED_STAMPS;
         if !usual {
             return None;
         }
-        if verify && !V6 && checksum::fold(native_header_sum(packet.first_chunk()?)) != 0xffff {
-            return None;
-        }
         if verify {
-            for word in head.as_chunks::<8>().0 {
-                sum = checksum::add(sum, native64(word));
+            let mut sum = pseudo;
+            for word in [a, b, c, d] {
+                sum = checksum::add(sum, word);
             }
-            sum = checksum::add(sum, u64::from((octets.len() as u32 + u32::from(TCP)).to_be()));
             if !payload.is_empty() {
                 sum = checksum::add(sum, checksum::native(payload));
             }
-            if checksum::fold(sum) != 0xffff {
+            if !is_good::<V6>(packet) || checksum::fold(sum) != 0xffff {
                 return None;
             }
         }
-        let timestamps = Some((be32(head, 24), be32(head, 28)));
-        let key = Key::of_ports(addresses, be32(head, 0));
-        let head = head.first_chunk()?;
-        Some((key, Self::of(head, tos, timestamps, &[], payload)))
+        let stamps = u64::from_be(d);
+        let segment = Self {
+            seq: first as u32,
+            ack: (second >> 32) as u32,
+            flags: (second >> 16) as u8,
+            window: second as u16,
+            timestamps: Some(((stamps >> 32) as u32, stamps as u32)),
+            options: &[],
+            payload,
+            marked: tos & 3 == CE,
+        };
+        Some((Key::of_ports(addresses, (first >> 32) as u32), segment))
     }
 
     /// As [`Segment::read_fast`], for a SYN or SYN-ACK that has 20 octets of options, as those of
@@ -429,19 +442,18 @@ impl<'a> Segment<'a> {
         packet: &'a [u8],
         verify: bool,
     ) -> Option<(Key, Self, Options)> {
-        let (addresses, tos, octets) = usual::<V6>(packet, verify)?;
-        let segment: &[u8; SYN_HEADER] = octets.as_array()?;
+        let Usual { addresses, tos, pseudo, segment } = Usual::read::<V6>(packet)?;
+        let segment: &[u8; SYN_HEADER] = segment.as_array()?;
         let (head, options) = segment.split_first_chunk::<TCP_HEADER>()?;
         if usize::from(head[12] >> 4) * 4 != SYN_HEADER || head[13] & (SYN | RST | FIN) != SYN {
             return None;
         }
         if verify {
-            let pseudo = addresses.sum() + u64::from(TCP) + SYN_HEADER as u64;
-            let words = segment.as_chunks::<8>().0.iter();
-            let sum = words.fold(0, |sum, word| checksum::add(sum, native64(word)));
-            // Both sums have the same order of octets only once they are folded.
-            let sum = u16::from_be(checksum::fold(sum));
-            if checksum::fold(pseudo + u64::from(sum)) != 0xffff {
+            let mut sum = pseudo;
+            for word in segment.as_chunks::<8>().0 {
+                sum = checksum::add(sum, native64(word));
+            }
+            if !is_good::<V6>(packet) || checksum::fold(sum) != 0xffff {
                 return None;
             }
         }
@@ -597,17 +609,10 @@ pub(crate) fn ip_len(addresses: Addresses) -> usize {
     }
 }
 
-/// The words, one after the other. Written out, because each is then one store.
+/// Two words, one after the other, which are then one store.
 #[inline(always)]
-fn octets_of(words: [u32; 5]) -> [u8; 20] {
-    let [[a, b, c, d], [e, f, g, h], [i, j, k, l], [m, n, o, p], [q, r, s, t]] = [
-        words[0].to_be_bytes(),
-        words[1].to_be_bytes(),
-        words[2].to_be_bytes(),
-        words[3].to_be_bytes(),
-        words[4].to_be_bytes(),
-    ];
-    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t]
+fn octets_of(first: u32, second: u32) -> [u8; 8] {
+    (u64::from(first) << 32 | u64::from(second)).to_be_bytes()
 }
 
 /// Writes the IP header of `packet`, from the local to the remote address. A packet has at most
@@ -635,7 +640,10 @@ pub(crate) fn write_ip(
                 remote,
             ];
             let sum = !checksum::fold(words.iter().map(|w| u64::from(*w)).sum());
-            *header = octets_of([words[0], words[1], words[2] | u32::from(sum), local, remote]);
+            let (places, last) = header.as_chunks_mut::<8>();
+            places[0] = octets_of(words[0], words[1]);
+            places[1] = octets_of(words[2] | u32::from(sum), local);
+            *last.first_chunk_mut().expect("20 octets") = remote.to_be_bytes();
         }
         Addresses::V6 { local, remote } => {
             let len = (packet.len() - IPV6) as u16;
@@ -755,9 +763,7 @@ pub(crate) fn write_tcp_with<const OPTIONS: usize>(
     payload: u64,
 ) {
     let len = segment.len() as u64;
-    let (fixed, rest) = segment.split_first_chunk_mut::<TCP_HEADER>().expect("room for its header");
-    let (places, _) = rest.as_chunks_mut::<4>();
-    let places = places.first_chunk_mut::<OPTIONS>().expect("room for its options");
+    let (places, _) = segment[..TCP_HEADER + 4 * OPTIONS].as_chunks_mut::<8>();
     let words = header.words(TCP_HEADER + 4 * OPTIONS);
     let mut sum = addresses.sum() + u64::from(TCP) + len + payload;
     for word in words {
@@ -768,11 +774,18 @@ pub(crate) fn write_tcp_with<const OPTIONS: usize>(
     }
     let last = u32::from(!checksum::fold(sum)) << 16;
     let [ports, seq, ack, flags] = words;
-    *fixed = octets_of([ports, seq, ack, flags, last]);
-    // Not `map`, which is not inlined.
-    let mut words = options.into_iter();
-    for place in places {
-        *place = words.next().map_or([0; 4], u32::to_be_bytes);
+    places[0] = octets_of(ports, seq);
+    places[1] = octets_of(ack, flags);
+    if OPTIONS == 0 {
+        return put32(segment, 16, last);
+    }
+    // Timestamps are three words, and all options of a SYN five. Not by iterators, which are not
+    // all inlined.
+    places[2] = octets_of(last, options[0]);
+    let mut n = 1;
+    while n + 1 < OPTIONS {
+        places[n.div_ceil(2) + 2] = octets_of(options[n], options[n + 1]);
+        n += 2;
     }
 }
 

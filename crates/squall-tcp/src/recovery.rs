@@ -77,7 +77,7 @@ impl<A: Application> Stack<A> {
                 extra.recovery = Recovery::None;
                 // The window stays at ssthresh, to which RFC 6675 §5, step 4.2, has set it.
             }
-            Recovery::Sack => extra.head_sent = nxt,
+            Recovery::Sack => extra.note_again(una, nxt),
             Recovery::Reduced if over => extra.recovery = Recovery::None,
             Recovery::Reduced => (),
             Recovery::Loss | Recovery::None => {
@@ -160,8 +160,13 @@ impl<A: Application> Stack<A> {
                 self.core.flows[flow].cwnd = cwnd.saturating_add(mss);
                 self.core.enqueue(flow);
             }
-            Recovery::Sack if extra.head_is_lost_again(una, mss) => {
-                extra.head_sent = nxt;
+            Recovery::Sack if extra.are_lost_again(una, mss) => {
+                // They left one after the other, so each segment that has not arrived is sent again,
+                // even if it may be on its way. One by one, each would take a round trip.
+                (extra.high_rxt, extra.again) = (una, (una, nxt));
+                if let Some(bbr) = &mut extra.bbr {
+                    bbr.lose_again();
+                }
                 // A lost retransmission is one more indication of congestion (RFC 5681 §4.3).
                 let reduced_to = reduce(extra, congestion, cwnd, flight, mss);
                 extra.ssthresh = reduced_to;
@@ -170,7 +175,10 @@ impl<A: Application> Stack<A> {
                 f.bits.set(Bits::HEAD);
                 self.core.enqueue(flow);
             }
-            Recovery::Sack | Recovery::Loss => self.core.enqueue(flow),
+            Recovery::Sack | Recovery::Loss => {
+                extra.note_again(una, nxt);
+                self.core.enqueue(flow);
+            }
             Recovery::None | Recovery::Reduced => {
                 // RFC 6582 §3.2, step 1: duplicate ACKs below `recover` belong to the previous
                 // recovery; they would reduce the window twice for one loss.
@@ -191,8 +199,7 @@ impl<A: Application> Stack<A> {
                 extra.ssthresh = reduced_to;
                 extra.recover = nxt;
                 extra.high_rxt = una;
-                extra.head_sent = nxt;
-                extra.rescued = false;
+                extra.again = (una, nxt);
                 extra.recovery = if sack { Recovery::Sack } else { Recovery::NewReno };
                 let f = &mut self.core.flows[flow];
                 // Without SACK the window is inflated by the three segments that have left the
@@ -350,10 +357,10 @@ impl<A: Application> Stack<A> {
         let (una, nxt, mut cwnd) = (f.snd_una, f.snd_nxt, f.cwnd);
         let extra = self.core.make_extra(flow);
         extra.sacked.acknowledge(una);
-        extra.head_sent = nxt;
         if lt(extra.high_rxt, una) {
             extra.high_rxt = una;
         }
+        extra.note_again(una, nxt);
         let over = le(extra.recover, una);
         // A partial acknowledgment (RFC 6582 §3.2, step 3): the next segment was lost too.
         let partial = extra.recovery == Recovery::NewReno && !over;

@@ -1,15 +1,18 @@
 //! The stack: takes packets and the time, returns packets and events.
 
 use squall_units::{Nanos, be16};
+use squall_wire::tcp_flags::SYN;
 
 use crate::{
     Application, ClassId, ConnectError, Counters, Event, FlowId, FlowKind, Output, Reason,
     Settings, Socket, TunableError, Tunables, Tuple, UnmatchedCounters,
-    addresses::WHOLE,
+    addresses::{Packed, WHOLE},
     core::{Core, Unsettled},
     flow::{Bits, State},
     hash,
-    packet::{Addresses, ICMP, ICMP6, Ip, Key, Reject, TCP, UDP, UDP_HEADER, ip_len, usual_key},
+    packet::{
+        Addresses, ICMP, ICMP6, IPV4, Ip, Key, Reject, TCP, UDP, UDP_HEADER, ip_len, usual_key,
+    },
     rest::Place,
     wheel::ticks,
 };
@@ -66,13 +69,16 @@ impl<A: Application> Stack<A> {
             self.core.strays.table_full += 1;
             return Err(ConnectError::Full);
         };
-        self.core.counters(flow).attempts += 1;
-        let id = FlowId(self.core.flows[flow].number);
+        let (f, class) = self.core.parts(flow);
+        class.counters.attempts += 1;
+        let id = FlowId(f.number);
         match tuple.kind {
             FlowKind::Tcp => self.open(now, flow, &key),
-            FlowKind::Udp => self.begin_udp(now, flow),
+            FlowKind::Udp => {
+                self.begin_udp(now, flow);
+                self.settle(now, flow);
+            }
         }
-        self.settle(now, flow);
         Ok(id)
     }
 
@@ -374,7 +380,10 @@ impl<A: Application> Stack<A> {
         self.core.caused_by_packet(now);
         let done = match packet.first().map(|first| first >> 4) {
             Some(6) => self.receive_fast6(now, packet, verify, &mut near),
-            _ => self.receive_fast::<false>(now, packet, verify, &mut near),
+            _ if packet.get(IPV4 + 13).is_some_and(|flags| flags & SYN != 0) => {
+                self.receive_syn::<false>(now, packet, verify, &mut near)
+            }
+            _ => self.receive_fast4(now, packet, verify, &mut near),
         };
         if done {
             return;
@@ -462,9 +471,11 @@ impl<A: Application> Stack<A> {
         self.core.release(flow);
     }
 
+    #[inline(always)]
     pub(crate) fn notify_gone(&mut self, now: Nanos, flow: u32, reason: Reason) {
-        self.core.counters(flow).end(reason);
-        self.core.flows[flow].bits.set(Bits::CLOSE | Bits::ABORT);
+        let (f, class) = self.core.parts(flow);
+        class.counters.end(reason);
+        f.bits.set(Bits::CLOSE | Bits::ABORT);
         self.app.event(&mut Socket { core: &mut self.core, flow, now }, Event::Gone(reason));
     }
 
@@ -527,26 +538,6 @@ impl<A: Application> Stack<A> {
         self.core.arm(now, flow);
     }
 
-    /// Initial sequence number (RFC 6528 §3): a clock of about 4 us plus a keyed hash of addresses
-    /// and ports, so that an observer of one flow cannot predict another's.
-    pub(crate) fn isn(&self, now: Nanos, flow: u32, key: &Key) -> u32 {
-        let (secret, packed) = (self.core.settings.key, self.core.flows[flow].packed());
-        let ports = u64::from(key.local_port) << 16 | u64::from(key.remote_port);
-        let short = u64::from(packed.local) << 32 | u64::from(packed.remote);
-        let f = match key.addresses {
-            Addresses::V4 { .. } => hash::strong(secret, [short, ports]),
-            // The number of the upper bits replaces them: it never changes.
-            Addresses::V6 { .. } if packed.upper != WHOLE => {
-                hash::strong(secret, [short, 1 << 63 | u64::from(packed.upper) << 32 | ports])
-            }
-            Addresses::V6 { local, remote } => {
-                let [local, remote] = [local, remote].map(|a| [(a >> 64) as u64, a as u64]);
-                hash::strong(secret, [local[0], local[1], remote[0], remote[1], ports])
-            }
-        };
-        (f as u32).wrapping_add((now.0 >> 12) as u32)
-    }
-
     /// Restarts the idle timer of a UDP flow after a datagram in either direction.
     pub(crate) fn restart_idle(&mut self, now: Nanos, flow: u32) {
         let idle = self.core.class(flow).tunables.udp_idle;
@@ -554,6 +545,27 @@ impl<A: Application> Stack<A> {
             self.core.start_rtx(now, flow, ticks(idle));
         }
     }
+}
+
+/// Initial sequence number (RFC 6528 §3): a clock of about 4 us plus a keyed hash of addresses
+/// and ports, so that an observer of one flow cannot predict another's. `packed`: the addresses in
+/// the flow's record.
+#[inline(always)]
+pub(crate) fn isn(secret: [u64; 2], now: Nanos, key: &Key, packed: Packed) -> u32 {
+    let ports = u64::from(key.local_port) << 16 | u64::from(key.remote_port);
+    let short = u64::from(packed.local) << 32 | u64::from(packed.remote);
+    let f = match key.addresses {
+        Addresses::V4 { .. } => hash::strong(secret, [short, ports]),
+        // The number of the upper bits replaces them: it never changes.
+        Addresses::V6 { .. } if packed.upper != WHOLE => {
+            hash::strong(secret, [short, 1 << 63 | u64::from(packed.upper) << 32 | ports])
+        }
+        Addresses::V6 { local, remote } => {
+            let [local, remote] = [local, remote].map(|a| [(a >> 64) as u64, a as u64]);
+            hash::strong(secret, [local[0], local[1], remote[0], remote[1], ports])
+        }
+    };
+    (f as u32).wrapping_add((now.0 >> 12) as u32)
 }
 
 /// Where to look for the flow of a packet. Belongs to one packet of one stack, because it has the

@@ -37,25 +37,38 @@ const MIN_SLOTS: usize = 1 << 12;
 /// larger one is half full; 16 shortens the time in which there are two tables.
 const MOVES_PER_INSERT: usize = 16;
 
+/// See [`Table::find`].
+pub(crate) struct Candidates<'t> {
+    slots: &'t Slots,
+    /// The table to search next.
+    old: Option<&'t Old>,
+    at: usize,
+    hash: u32,
+}
+
+impl Iterator for Candidates<'_> {
+    type Item = u32;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<u32> {
+        loop {
+            let slot = self.slots.slots[self.at];
+            if slot == 0 {
+                self.slots = &self.old.take()?.slots;
+                self.at = self.hash as usize & self.slots.mask;
+                continue;
+            }
+            self.at = (self.at + 1) & self.slots.mask;
+            if (slot ^ self.hash) & !self.slots.number == 0 {
+                return Some((slot & self.slots.number).wrapping_sub(1));
+            }
+        }
+    }
+}
+
 impl Slots {
     fn new(slots: usize, number: u32) -> Self {
         Self { slots: vec![0; slots].into_boxed_slice(), mask: slots - 1, number }
-    }
-
-    #[inline(always)]
-    fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
-        let mut at = hash as usize & self.mask;
-        loop {
-            let slot = self.slots[at];
-            if slot == 0 {
-                return None;
-            }
-            let flow = (slot & self.number).wrapping_sub(1);
-            if (slot ^ hash) & !self.number == 0 && is_it(flow) {
-                return Some(flow);
-            }
-            at = (at + 1) & self.mask;
-        }
     }
 
     #[inline]
@@ -123,19 +136,18 @@ impl Table {
         self.taken == 0
     }
 
+    #[inline]
     pub fn memory(&self) -> usize {
         let old = self.old.as_ref().map_or(0, |old| old.slots.slots.len());
         (self.slots.slots.len() + old) * 4
     }
 
-    /// The first flow with `hash` for which `is_it` holds.
+    /// The flows that may have this hash. An iterator, because a closure that compares keys would not
+    /// be inlined.
     #[inline(always)]
-    pub fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool + Copy) -> Option<u32> {
-        let found = self.slots.find(hash, is_it);
-        match &self.old {
-            Some(old) if found.is_none() => old.slots.find(hash, is_it),
-            _ => found,
-        }
+    pub fn find(&self, hash: u32) -> Candidates<'_> {
+        let at = hash as usize & self.slots.mask;
+        Candidates { slots: &self.slots, old: self.old.as_ref(), at, hash }
     }
 
     /// The number + 1 of the flow in the first slot of `hash`; 0: free.
@@ -247,7 +259,7 @@ mod tests {
                     table.remove(hash(flow), flow, hash);
                 }
                 for flow in 0..24 {
-                    prop_assert_eq!(table.find(hash(flow), |f| f == flow).is_some(), model.contains(&flow));
+                    prop_assert_eq!(table.find(hash(flow)).any(|f| f == flow), model.contains(&flow));
                 }
             }
         }
@@ -258,7 +270,7 @@ mod tests {
         let most = 100_000;
         let mut table = Table::new(most, most as usize);
         let hash = |flow: u32| (flow + 1).wrapping_mul(0x9e37_79b1);
-        let found = |table: &Table, flow: u32| table.find(hash(flow), |f| f == flow).is_some();
+        let found = |table: &Table, flow: u32| table.find(hash(flow)).any(|f| f == flow);
         assert_eq!(table.memory(), MIN_SLOTS * 4);
         let (mut first, mut doubled) = (0, 0);
         for flow in 0..most {

@@ -164,6 +164,7 @@ const MIN_OWN_MSS: u16 = 42;
 
 impl Tunables {
     /// MSS over IPv6, whose header is longer.
+    #[inline]
     pub(crate) fn mss6(&self) -> u16 {
         self.mss.saturating_sub((IPV6 - IPV4) as u16).max(MIN_OWN_MSS)
     }

@@ -751,14 +751,52 @@ impl<A: Application> Stack<A> {
         flow: u32,
         out: &mut impl Output,
     ) -> FastWrite {
+        let clock = stamp(now + self.core.lag);
+        let (f, class) = self.core.parts(flow);
+        let (bits, echo) = (f.bits, f.ts_recent);
+        match usual_options(&class.tunables, bits, clock, echo) {
+            Some(options) => {
+                self.write_syn_with::<V6>(now, flow, out, SYN_HEADER, |segment, ends, header| {
+                    write_tcp_with(segment, ends, header, options, 0);
+                })
+            }
+            None => self.write_other_syn::<V6>(now, flow, out),
+        }
+    }
+
+    /// [`Stack::write_syn`] with other options than usual.
+    #[inline(never)]
+    fn write_other_syn<const V6: bool>(
+        &mut self,
+        now: Nanos,
+        flow: u32,
+        out: &mut impl Output,
+    ) -> FastWrite {
+        let clock = stamp(now + self.core.lag);
+        let (f, class) = self.core.parts(flow);
+        let (bits, echo) = (f.bits, f.ts_recent);
+        let options = syn_options(&class.tunables, bits, clock, echo);
+        let octets = TCP_HEADER + options.octets();
+        self.write_syn_with::<V6>(now, flow, out, octets, |segment, ends, header| {
+            write_tcp(segment, ends, header, &options, false);
+        })
+    }
+
+    /// [`Stack::write_syn`], whose header of `header` octets `write` writes.
+    #[inline(always)]
+    fn write_syn_with<const V6: bool>(
+        &mut self,
+        now: Nanos,
+        flow: u32,
+        out: &mut impl Output,
+        header: usize,
+        write: impl FnOnce(&mut [u8], Addresses, &TcpHeader),
+    ) -> FastWrite {
         let core = &mut self.core;
         let f = &mut core.flows.0[flow as usize];
         let class = &mut core.classes[usize::from(f.class)];
         let (bits, retries) = (f.bits, f.bits.retries());
         let answers = bits.state() == State::SynReceived;
-        let clock = stamp(now + core.lag);
-        let options = usual_options(&class.tunables, bits, clock, f.ts_recent)
-            .ok_or_else(|| syn_options(&class.tunables, bits, clock, f.ts_recent));
         // An unanswered SYN is repeated without ECN, because some middleboxes drop ECN-setup SYNs
         // (RFC 3168 §6.1.1.1).
         let mut flags = SYN | if answers { ACK } else { 0 };
@@ -769,10 +807,6 @@ impl<A: Application> Stack<A> {
         let (local_port, remote_port) = (f.local_port, f.remote_port);
         let key = Key { addresses, local_port, remote_port, udp: false };
         let ip = ip_len(addresses);
-        let header = match &options {
-            Ok(_) => SYN_HEADER,
-            Err(options) => TCP_HEADER + options.octets(),
-        };
         let octets = ip + header;
         let Some(packet) = room(out, ClassId(f.class), &key, octets) else {
             return FastWrite::NoRoom;
@@ -784,11 +818,7 @@ impl<A: Application> Stack<A> {
         // A SYN's window is never scaled (RFC 7323 §2.2).
         let window = class.window.min(u16::MAX.into()) as u16;
         let header = TcpHeader { local_port, remote_port, seq, ack, flags, window };
-        let segment = &mut packet[ip..];
-        match options {
-            Ok(options) => write_tcp_with(segment, addresses, &header, options, 0),
-            Err(options) => write_tcp(segment, addresses, &header, &options, false),
-        }
+        write(&mut packet[ip..], addresses, &header);
         write_ip(packet, addresses, TCP, tos, ttl, core.ip_id);
         class.counters.segments_out += 1;
         class.counters.octets_out += octets as u64;
@@ -797,7 +827,7 @@ impl<A: Application> Stack<A> {
         // Timed only the first time: Karn's algorithm applies to SYNs too (RFC 6298 §3).
         if retries == 0 {
             f.bits.set(Bits::TIMING);
-            f.rtt_sent = clock as u16;
+            f.rtt_sent = stamp(now + core.lag) as u16;
         }
         if !bits.has(Bits::RTX) {
             let wait = lag_ticks(core.lag, rto(f, class));

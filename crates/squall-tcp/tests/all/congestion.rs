@@ -193,3 +193,77 @@ fn retransmissions_that_are_lost_cost_round_trips_and_not_time_outs() {
         assert_eq!(pair.client.counters(pair.class).rto_timeouts, 0, "{congestion:?}");
     }
 }
+
+/// A path of 20 Mbit/s and 50 ms. Octets per second of IP packets, and full ones of a round trip.
+const WIDE: u64 = 2_500_000;
+const WIDE_BDP: f64 = WIDE as f64 * 0.05 / 1500.0;
+
+/// Shares of the rate of that path that arrive in order, in each second. `bdps`: length of the queue.
+fn shares(congestion: Congestion, (loss, bdps): (f64, f64), seconds: u64, seed: u64) -> Vec<f64> {
+    let window = 4 << 20;
+    let tunables =
+        Tunables { congestion, window, wscale: Some(8), reassembly: window, ..Tunables::default() };
+    let queue = (WIDE_BDP * 1500.0 * bdps) as u64;
+    let fault = Fault { delay: Nanos(25 * MS), rate: WIDE, queue, loss, ..Fault::default() };
+    // More than the path carries in the time of any test here.
+    let request = 100_000_000;
+    let mut pair =
+        Pair::new(Plan { request, response: 1, tunables, fault, seed, ..Plan::default() });
+    let (start, class) = (pair.now, pair.class);
+    let (mut shares, mut before) = (Vec::new(), 0);
+    for second in 1..=seconds {
+        while pair.now - start < Nanos(second * Nanos::SECOND.0) && pair.step() {}
+        let delivered = pair.server.counters(class).delivered;
+        let octets = (delivered - before) as f64;
+        shares.push(octets / (WIDE as f64 * 1448.0 / 1500.0));
+        before = delivered;
+    }
+    shares
+}
+
+/// The average share from the third second on, over several seeds.
+fn share_of_seeds(congestion: Congestion, path: (f64, f64)) -> f64 {
+    let of = |seed| shares(congestion, path, 20, seed)[2..].iter().sum::<f64>() / 18.0;
+    (1..=8).map(of).sum::<f64>() / 8.0
+}
+
+#[test]
+fn random_losses_leave_each_control_what_its_model_says() {
+    let loss = 0.01_f64;
+    let of = |congestion| share_of_seeds(congestion, (loss, 1.0));
+    // The average window of Reno with these losses in segments (RFC 9438 §4.3, with α = 1, β = 0.5).
+    let window = (1.5 / loss).sqrt();
+    let reno = of(Congestion::NewReno) * WIDE_BDP;
+    assert!((0.85..1.2).contains(&(reno / window)), "{reno} of {window}");
+    // CUBIC's is Reno's until it is at its last maximum, from where it grows as Reno with β = 0.7.
+    let most = (1.7 / 0.6 / loss).sqrt();
+    let cubic = of(Congestion::Cubic) * WIDE_BDP;
+    assert!((0.95 * window..most).contains(&cubic), "{cubic} of {window} to {most}");
+    // BBR slows down by the loss in each of up to 63 round trips between two probes (the draft's
+    // "Design Considerations for Choosing Constant Parameters").
+    let bbr = of(Congestion::Bbr);
+    let expected = (1.0 - (1.0 - loss).powi(63)) / (63.0 * loss);
+    assert!(bbr > 0.95 * expected, "{bbr} of {expected}");
+}
+
+#[test]
+fn losses_of_a_slow_start_cost_round_trips_and_not_seconds() {
+    // With the short queue, many retransmissions are lost, too.
+    for (congestion, bdps) in
+        [(Congestion::Bbr, 0.25), (Congestion::Bbr, 1.0), (Congestion::Cubic, 1.0)]
+    {
+        let shares = shares(congestion, (0.0, bdps), 4, 1);
+        assert!(
+            shares[0] > 0.5 && shares[1..].iter().all(|share| *share > 0.9),
+            "{congestion:?} {bdps}: {shares:?}"
+        );
+    }
+}
+
+#[test]
+fn a_short_queue_leaves_most_of_the_rate() {
+    for congestion in [Congestion::Bbr, Congestion::Cubic] {
+        let share = shares(congestion, (0.0, 0.25), 20, 1)[2..].iter().sum::<f64>() / 18.0;
+        assert!(share > 0.93, "{congestion:?}: {share}");
+    }
+}
