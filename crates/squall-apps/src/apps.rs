@@ -15,7 +15,7 @@ use crate::{
     calls::{Calls, RequestState},
     code::{Code, NO_TAKE, Op, TakeOf, Traits, compile},
     grpc::Call,
-    http::{Found, Kind, Parser},
+    http::{Found, Kind, LastHead, Parser},
     http2::{self, Http2, Http2Counts, STREAMS},
     http3::{self, DATAGRAMS, Http3, Http3Counts, MigrateTo},
     message::{Ready, Sending},
@@ -123,6 +123,8 @@ pub struct Apps<O = ()> {
     free_rows: Vec<u32>,
     /// Stored parts of answers, keyed by the flow's row.
     kept: HashMap<u32, Kept>,
+    /// For streams of HTTP/2 and HTTP/3.
+    last_head: LastHead,
     stash: HashMap<FlowId, Vec<u8>>,
     spare: Vec<Vec<u8>>,
     calls: Calls,
@@ -253,6 +255,7 @@ impl<O: Observer> Apps<O> {
             rows: vec![],
             free_rows: vec![],
             kept: HashMap::new(),
+            last_head: LastHead::default(),
             stash: HashMap::new(),
             spare: vec![],
             calls: Calls::default(),
@@ -1710,7 +1713,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         let mut parser = Parser::load(self.state.have, (self.state.sent >> 16) as u16);
         let program = self.program;
         let close = loop {
-            let (used, found) = parser.read(Kind::Response { head }, input);
+            let (used, found) = self.read_http(&mut parser, Kind::Response { head }, input);
             let octets = &input[..used];
             *input = &input[used..];
             if self.traits.answers.is_some()
@@ -1867,7 +1870,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 return Step::Waits;
             }
             self.state.at &= !WAITING;
-            let (used, found) = parser.read(Kind::Request, input);
+            let (used, found) = self.read_http(&mut parser, Kind::Request, input);
             *input = &input[used..];
             match found {
                 Found::Expect => {
@@ -1901,6 +1904,15 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                     return Step::Over;
                 }
             }
+        }
+    }
+
+    /// Reads up to the next event. Streams give each head by itself.
+    #[inline]
+    fn read_http(&mut self, parser: &mut Parser, kind: Kind, input: &[u8]) -> (usize, Found) {
+        match S::PART {
+            true => self.apps.last_head.read(parser, kind, input),
+            false => parser.read(kind, input),
         }
     }
 

@@ -39,6 +39,56 @@ pub enum Found {
     Bad,
 }
 
+/// The head of a message that was read last, and what the parser has found in it. Equal heads are
+/// compared in place of being parsed again.
+#[derive(Clone, Debug, Default)]
+pub struct LastHead {
+    octets: Vec<u8>,
+    of: Option<(Kind, Found)>,
+    after: Parser,
+}
+
+/// The longest head that is remembered, in octets.
+const MAX_LAST: usize = 1 << 10;
+
+impl LastHead {
+    /// As [`Parser::read`], for `input` that ends with a head: bodies after it are rarely the same.
+    #[inline]
+    pub fn read(&mut self, parser: &mut Parser, kind: Kind, input: &[u8]) -> (usize, Found) {
+        if !parser.at_start() || input.is_empty() {
+            return parser.read(kind, input);
+        }
+        if let Some((of, found)) = self.of
+            && of == kind
+            && input == self.octets
+        {
+            *parser = self.after;
+            return (input.len(), found);
+        }
+        self.read_new(parser, kind, input)
+    }
+
+    fn read_new(&mut self, parser: &mut Parser, kind: Kind, input: &[u8]) -> (usize, Found) {
+        let (used, found) = parser.read(kind, input);
+        let mut after = *parser;
+        let whole = match found {
+            Found::Status(_) => {
+                after.read(kind, &input[used..]) == (input.len() - used, Found::More)
+            }
+            Found::End { .. } => used == input.len(),
+            Found::More | Found::Expect | Found::Bad => false,
+        };
+        if !whole || input.len() > MAX_LAST {
+            return (used, found);
+        }
+        self.octets.clear();
+        self.octets.extend_from_slice(input);
+        (self.of, self.after) = (Some((kind, found)), after);
+        *parser = after;
+        (input.len(), found)
+    }
+}
+
 const CHUNKED: u8 = 1;
 const CLOSE: u8 = 2;
 const HAS_LEN: u8 = 4;
@@ -484,11 +534,19 @@ mod tests {
     /// All events found in `text`, which is fed in pieces of `step` octets, with the packed state
     /// between them.
     fn read(kind: Kind, text: &[u8], step: usize) -> Vec<Found> {
+        read_by(text, step, |parser, piece| parser.read(kind, piece))
+    }
+
+    fn read_by(
+        text: &[u8],
+        step: usize,
+        mut read: impl FnMut(&mut Parser, &[u8]) -> (usize, Found),
+    ) -> Vec<Found> {
         let (mut kept, mut all) = (Parser::default().store(), vec![]);
         for mut piece in text.chunks(step) {
             while !piece.is_empty() {
                 let mut parser = Parser::load(kept.0, kept.1);
-                let (used, found) = parser.read(kind, piece);
+                let (used, found) = read(&mut parser, piece);
                 kept = parser.store();
                 assert!(found == Found::Bad || Parser::load(kept.0, kept.1) == parser);
                 piece = &piece[used..];
@@ -509,6 +567,18 @@ mod tests {
     fn each_way(kind: Kind, text: &str, expected: &[Found]) {
         for step in [1, 2, 3, 7, 64, 10_000] {
             assert_eq!(read(kind, text.as_bytes(), step), expected, "{text:?} by {step}");
+        }
+        // With its head by itself, again and again, also after the same octets of another kind.
+        let end = crate::answers::head_end(text.as_bytes()).unwrap_or(text.len());
+        let other = if kind == RESPONSE { Kind::Response { head: true } } else { RESPONSE };
+        let mut last = LastHead::default();
+        for _ in 0..3 {
+            for step in [end.max(1), 10_000] {
+                let by_last = |parser: &mut Parser, piece: &[u8]| last.read(parser, kind, piece);
+                let found = read_by(text.as_bytes(), step, by_last);
+                assert_eq!(found, expected, "{text:?} by {step}");
+            }
+            last.read(&mut Parser::default(), other, text.as_bytes());
         }
     }
 

@@ -125,19 +125,24 @@ struct Pace {
     moved: bool,
 }
 
-/// Open flows and lanes of a worker, and the number of streams that have begun.
+/// Open flows and lanes of a worker.
 #[derive(Clone, Copy, Default)]
 struct OpenCounts {
     flows: usize,
     lanes: usize,
-    streams: u64,
 }
 
 impl Pace {
     /// How long a worker should wait for several frames before it wakes up, if it should: interrupt
     /// moderation, because a wake-up costs as much as several frames. With few flows and lanes, each
     /// would only wait for the other's answer; with little traffic, no second frame arrives in time.
-    fn gathers(&mut self, now: Nanos, counts: impl Fn() -> OpenCounts) -> Option<Nanos> {
+    /// `streams`: the number of those that have begun, which is a sum over all programs.
+    fn gathers(
+        &mut self,
+        now: Nanos,
+        open: impl FnOnce() -> OpenCounts,
+        streams: impl FnOnce() -> u64,
+    ) -> Option<Nanos> {
         if !std::mem::take(&mut self.moved) {
             return None;
         }
@@ -145,14 +150,14 @@ impl Pace {
         let passed = now.saturating_sub(self.since);
         if passed >= PACE {
             let often = passed < PACE + PACE && self.wakes >= OFTEN;
-            let streams = counts().streams;
+            let streams = streams();
             let gap = Nanos(passed.0 / streams.saturating_sub(self.streams).max(1));
             *self = Self { since: now, often, streams, gap, ..Self::default() };
         }
         if !self.often {
             return None;
         }
-        let OpenCounts { flows, lanes, .. } = counts();
+        let OpenCounts { flows, lanes } = open();
         if lanes >= MANY {
             // Each lane waits for the peer, which answers them one after the other: this long after
             // its stream, a lane begins its next. Requests that leave a little later than they
@@ -515,16 +520,15 @@ impl Source for Player {
     }
 
     fn rest(&mut self, now: Nanos) -> Rest {
-        let ports = &self.ports;
-        let counts = || {
-            let sides = ports.iter().map(|port| &port.side);
-            sides.fold(OpenCounts::default(), |sum, side| OpenCounts {
+        let sides = || self.ports.iter().map(|port| &port.side);
+        let open = || {
+            sides().fold(OpenCounts::default(), |sum, side| OpenCounts {
                 flows: sum.flows + side.active(),
                 lanes: sum.lanes + side.lanes(),
-                streams: sum.streams + side.streams(),
             })
         };
-        match (self.pace.gathers(now, counts), self.is_full()) {
+        let streams = || sides().map(|side| side.streams()).sum();
+        match (self.pace.gathers(now, open, streams), self.is_full()) {
             (Some(time), _) => Rest::Gather(time),
             (None, true) => Rest::Full,
             (None, false) => Rest::Frames,

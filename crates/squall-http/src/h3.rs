@@ -21,7 +21,7 @@ mod stream;
 mod tests;
 
 pub use crate::h2::{FieldIter, Fields, Head, HeadKind, Role, Scratch};
-pub use connection::{Connection, Own, Progress};
+pub use connection::{Connection, Own, Progress, plain_head};
 pub use events::{Cause, Code, Counters, Error, Events, Why};
 pub use settings::{Limits, PeerSettings, Settings, SettingsError, setting};
 

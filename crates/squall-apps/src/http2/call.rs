@@ -55,7 +55,7 @@ impl<O: Observer, S: FlowSocket> Receiver<'_, O, S> {
     pub(super) fn call(&mut self, at: usize, incoming: Incoming<'_>) {
         if !self.has_failed() {
             let (socket, lane) = (&mut *self.socket, &mut self.lanes[at]);
-            self.apps.grpc_event(&mut LaneSocket { socket, lane }, incoming);
+            self.apps.grpc_event(&mut LaneSocket { socket, lane, ends: None }, incoming);
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     message::Ready,
     streams::{
         self, LaneIds, LaneSocket, StreamCounts, add, add_all,
-        heads::{Body, Heads, Prepared},
+        heads::{Body, HeadText, Heads, Prepared},
         parts, run,
     },
 };
@@ -142,6 +142,7 @@ struct Tally {
 struct Buffers {
     /// Frames on their way to TCP or TLS.
     out: Vec<u8>,
+    head: HeadText,
     text: Vec<u8>,
     prepared: Prepared,
     scratch: Scratch,
@@ -436,7 +437,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             return self.settle();
         }
         let Connection { peer, lanes, .. } = &mut *self.connection;
-        let Buffers { text, scratch, taken, resets, .. } = &mut *self.buffers;
+        let Buffers { head, text, scratch, taken, resets, .. } = &mut *self.buffers;
         let Speaker { role, limits, tally, .. } = &mut *self.speaker;
         let mut failed = None;
         let mut receiver = Receiver {
@@ -447,6 +448,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             program: self.program,
             lanes,
             ids: &mut *self.ids,
+            head,
             text,
             taken,
             resets,
@@ -513,8 +515,8 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         let mut idle = self.speaker.role == Role::Server && !*over && (*plain || lanes.is_empty());
         for lane in lanes {
             let socket = &mut *self.socket;
-            idle &= self.apps.is_idle(&mut LaneSocket { socket, lane: &mut *lane });
-            run(self.apps, self.socket, lane, Event::Gone(reason));
+            idle &= self.apps.is_idle(&mut LaneSocket { socket, lane: &mut *lane, ends: None });
+            run(self.apps, self.socket, None, lane, Event::Gone(reason));
             self.ids.put(lane.id);
         }
         self.apps.flow_gone(self.socket, reason, idle);
@@ -525,7 +527,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         if self.has_failed_lane() {
             return;
         }
-        run(self.apps, self.socket, &mut self.connection.lanes[at], event);
+        run(self.apps, self.socket, None, &mut self.connection.lanes[at], event);
     }
 
     /// Settles after all segments that have arrived: the frames that answer them then share a
@@ -866,7 +868,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             if let Some(stream) = lane.stream.filter(|_| lane.withheld > 0) {
                 self.connection.peer.consumed(stream, lane.withheld, &self.speaker.limits);
             }
-            run(self.apps, self.socket, &mut lane, Event::Gone(Reason::Closed));
+            run(self.apps, self.socket, None, &mut lane, Event::Gone(Reason::Closed));
             self.ids.put(lane.id);
         }
         self.answer();
@@ -961,6 +963,7 @@ struct Receiver<'a, O, S> {
     program: ProgramId,
     lanes: &'a mut Vec<Lane>,
     ids: &'a mut Ids,
+    head: &'a mut HeadText,
     text: &'a mut Vec<u8>,
     taken: &'a mut Vec<(StreamId, u32)>,
     resets: &'a mut Vec<(StreamId, Code)>,
@@ -986,7 +989,7 @@ impl<O: Observer, S: FlowSocket> Receiver<'_, O, S> {
         if self.role == Role::Server || lane.tunnel {
             lane.ended = true;
             if !self.has_failed() {
-                run(self.apps, self.socket, &mut self.lanes[at], Event::PeerClosed);
+                run(self.apps, self.socket, None, &mut self.lanes[at], Event::PeerClosed);
             }
             return;
         }
@@ -1046,7 +1049,8 @@ impl<O: Observer, S: FlowSocket> Receiver<'_, O, S> {
             *self.failed = Some(error);
             return;
         }
-        self.apps.fail_flow(&mut LaneSocket { socket: &mut *self.socket, lane }, Some(error));
+        let socket = &mut *self.socket;
+        self.apps.fail_flow(&mut LaneSocket { socket, lane, ends: None }, Some(error));
     }
 }
 
@@ -1062,7 +1066,7 @@ impl<O: Observer, S: FlowSocket> Events for Receiver<'_, O, S> {
                 let state = self.apps.stream(self.program, number, now);
                 self.lanes.push(Lane::new(self.ids.take(), state, Some(id)));
                 let at = self.lanes.len() - 1;
-                run(self.apps, self.socket, &mut self.lanes[at], Event::Established);
+                run(self.apps, self.socket, None, &mut self.lanes[at], Event::Established);
                 at
             }
             (None, _) => return,
@@ -1077,9 +1081,10 @@ impl<O: Observer, S: FlowSocket> Events for Receiver<'_, O, S> {
         if self.apps.speaks_grpc(self.program) {
             self.call(at, Incoming::Head(head));
         } else {
-            self.lanes[at].read_head(head, self.text);
-            if !self.text.is_empty() && !self.has_failed() {
-                run(self.apps, self.socket, &mut self.lanes[at], Event::Received(self.text));
+            self.lanes[at].read_head(head, self.head);
+            let text = &self.head.text[..];
+            if !text.is_empty() && !self.has_failed() {
+                run(self.apps, self.socket, None, &mut self.lanes[at], Event::Received(text));
             }
         }
         if head.end {
@@ -1100,7 +1105,7 @@ impl<O: Observer, S: FlowSocket> Events for Receiver<'_, O, S> {
             }
             None => self.fail(at, ProtocolError::Http2),
             Some(text) if !text.is_empty() && !failed => {
-                run(self.apps, self.socket, &mut self.lanes[at], Event::Received(text));
+                run(self.apps, self.socket, None, &mut self.lanes[at], Event::Received(text));
             }
             Some(_) => {}
         }
@@ -1164,7 +1169,7 @@ impl<O: Observer, S: FlowSocket> Events for Receiver<'_, O, S> {
             Role::Server => {
                 self.return_withheld(at, Some(id));
                 let mut lane = self.lanes.swap_remove(at);
-                run(self.apps, self.socket, &mut lane, Event::Gone(Reason::Reset));
+                run(self.apps, self.socket, None, &mut lane, Event::Gone(Reason::Reset));
                 self.ids.put(lane.id);
             }
         }

@@ -9,7 +9,7 @@
 //! connection ID, and the flow has the new address from when QUIC sends to it. Datagrams to another
 //! address, such as a challenge of the former path, are sent without a flow.
 
-use std::{fmt, mem, net::SocketAddr, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, fmt, mem, net::SocketAddr, sync::Arc, time::Instant};
 
 use bytes::{Bytes, BytesMut};
 use quinn_proto::{
@@ -37,8 +37,7 @@ use crate::{
     message::Ready,
     streams::{
         self, LaneIds, LaneSocket, add,
-        heads::{Heads, Prepared},
-        run,
+        heads::{HeadText, Heads, Outline, Prepared},
     },
 };
 
@@ -103,7 +102,18 @@ struct Speaker {
     end: End,
     limits: Limits,
     heads: Heads,
+    /// The frames of heads that are always the same, by the numbers of their pieces. Each worker
+    /// has its own, because it counts the references to them.
+    frames: BTreeMap<u32, HeadFrame>,
     tally: Tally,
+}
+
+/// A head that is always the same, as a frame that refers to no dynamic table.
+struct HeadFrame {
+    outline: Outline,
+    frame: Bytes,
+    /// Octets of names and values.
+    plain: u32,
 }
 
 enum End {
@@ -123,6 +133,7 @@ struct Tally {
 struct Buffers {
     /// A datagram on its way to the flow.
     out: Vec<u8>,
+    head: HeadText,
     text: Vec<u8>,
     /// Frames on their way to a stream.
     frames: Vec<u8>,
@@ -154,6 +165,8 @@ struct GivenUp {
 
 struct Connection {
     flow: FlowId,
+    /// The flow's ends at the beginning. Its programs know no others, wherever it moves.
+    ends: Tuple,
     /// `None`: a server's flow whose client has not sent a valid first packet, or a client's whose
     /// first packet is of a reserved version.
     quic: Option<(ConnectionHandle, quic::Connection)>,
@@ -166,6 +179,10 @@ struct Connection {
     /// Datagrams that the flow has not sent.
     kept: Kept,
     lanes: Vec<Lane>,
+    /// The lane whose stream was searched last.
+    found: usize,
+    /// Whether the program of a lane has failed.
+    failed: bool,
     /// At most as many as the settings allow, each with the chunks of one reading.
     blocked: Vec<Blocked>,
     /// The lane that is next to send.
@@ -280,8 +297,8 @@ impl Speaker {
                 End::Server(Box::new(Endpoint::new(endpoint, server, true, None)))
             }
         };
-        let settings = *settings;
-        Self { settings, tls, end, limits, heads, tally: Tally::default() }
+        let (settings, frames) = (*settings, head_frames(&heads));
+        Self { settings, tls, end, limits, heads, frames, tally: Tally::default() }
     }
 
     fn role(&self) -> Role {
@@ -290,6 +307,19 @@ impl Speaker {
             End::Server(_) => Role::Server,
         }
     }
+}
+
+fn head_frames(heads: &Heads) -> BTreeMap<u32, HeadFrame> {
+    let mut prepared = Prepared::default();
+    let frame_of = |piece| {
+        let outline = heads.known(piece, &mut prepared)?;
+        let mut frame = Vec::new();
+        h3::plain_head(&mut frame, |encoder, block| {
+            heads.encode(&prepared, block, |field, block| encoder.field(field, block));
+        });
+        Some((piece, HeadFrame { outline, frame: frame.into(), plain: prepared.plain }))
+    };
+    heads.all_known().filter_map(frame_of).collect()
 }
 
 impl Layer {
@@ -377,7 +407,12 @@ impl Layer {
                 + connection.lanes.capacity() * size_of::<Lane>()
                 + connection.lanes.iter().map(of_lane).sum::<usize>()
         };
-        let programs = self.programs.iter().flatten().map(|speaker| speaker.heads.memory());
+        let of_frames = |speaker: &Speaker| {
+            let frames = speaker.frames.values();
+            frames.map(|head| head.frame.len() + size_of::<HeadFrame>()).sum::<usize>()
+        };
+        let programs = self.programs.iter().flatten();
+        let programs = programs.map(|speaker| speaker.heads.memory() + of_frames(speaker));
         programs.sum::<usize>() + self.connections.memory(of)
     }
 
@@ -509,6 +544,7 @@ fn begin<O: Observer>(
     };
     Connection {
         flow: socket.id(),
+        ends: socket.tuple(),
         quic: None,
         probe: None,
         drained: false,
@@ -516,6 +552,8 @@ fn begin<O: Observer>(
         own: [None; 3],
         kept: Kept::default(),
         lanes: (0..lanes).map(lane).collect(),
+        found: 0,
+        failed: false,
         blocked: Vec::new(),
         turn: 0,
         wake: None,
@@ -599,6 +637,30 @@ fn payload_len(frame: usize) -> usize {
 /// stopped.
 fn write(quic: &mut quic::Connection, id: StreamId, octets: &[u8]) -> usize {
     quic.send_stream(id).write(octets).unwrap_or(0)
+}
+
+/// The lane of a stream. The last one, `found`, and the next are tried first: streams come in the
+/// order of their lanes as a rule.
+#[inline]
+fn lane_of(lanes: &[Lane], found: &mut usize, id: StreamId) -> Option<usize> {
+    let has = |at: &usize| lanes.get(*at).is_some_and(|lane| lane.has_stream(id));
+    let near = [*found, *found + 1].into_iter().find(has);
+    let at = near.or_else(|| lanes.iter().position(|lane| lane.has_stream(id)))?;
+    *found = at;
+    Some(at)
+}
+
+/// Runs the program of a lane. `failed`: whether that of any lane has failed.
+fn run<O: Observer, S: FlowSocket>(
+    apps: &mut Apps<O>,
+    socket: &mut S,
+    ends: Option<&Tuple>,
+    lane: &mut Lane,
+    failed: &mut bool,
+    event: Event<'_>,
+) {
+    streams::run(apps, socket, ends, lane, event);
+    *failed |= lane.state.has_failed();
 }
 
 /// The endpoint of a flow's end.
@@ -703,13 +765,6 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             return false;
         }
         let (tuple, sender) = (self.socket.tuple(), SocketAddr::from(self.socket.sender()));
-        // Messages that wait have the length that the present ends give them.
-        if sender != SocketAddr::new(tuple.remote, tuple.remote_port) {
-            self.settle_if_due();
-            if self.connection.over {
-                return false;
-            }
-        }
         // Version Negotiation has version 0, and Retry is the type 3 of long headers of version 1
         // (RFC 9000 sections 17.2.1 and 17.2.5).
         let negotiates = matches!(datagram, [first, 0, 0, 0, 0, ..] if first & 0x80 != 0);
@@ -902,8 +957,9 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             self.reap();
             self.end_if_done();
         }
-        for lane in &mut self.connection.lanes {
-            run(self.apps, self.socket, lane, Event::Gone(reason));
+        let Connection { lanes, ends, .. } = &mut *self.connection;
+        for lane in lanes {
+            streams::run(self.apps, self.socket, Some(ends), lane, Event::Gone(reason));
             self.ids.put(lane.id);
         }
         if self.connection.moving.is_some() {
@@ -936,14 +992,10 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
 
     /// Runs a lane's program, unless another has ended the flow.
     fn run(&mut self, at: usize, event: Event<'_>) {
-        if self.has_failed_lane() {
-            return;
+        let Connection { lanes, ends, failed, .. } = &mut *self.connection;
+        if !*failed {
+            run(self.apps, self.socket, Some(ends), &mut lanes[at], failed, event);
         }
-        run(self.apps, self.socket, &mut self.connection.lanes[at], event);
-    }
-
-    fn has_failed_lane(&self) -> bool {
-        self.connection.lanes.iter().any(|lane| lane.state.has_failed())
     }
 
     /// Reads the datagrams so far, and settles after all others that have arrived: requests, answers
@@ -981,7 +1033,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             {
                 return self.fail(error, code);
             }
-            if self.has_failed_lane() {
+            if self.connection.failed {
                 return self.give_up();
             }
             if !self.continue_lanes() {
@@ -1049,7 +1101,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
                 | quic::Event::DatagramReceived
                 | quic::Event::DatagramsUnblocked => {}
             }
-            if self.connection.over || self.has_failed_lane() {
+            if self.connection.over || self.connection.failed {
                 self.buffers.readable.clear();
                 self.buffers.unblocked.clear();
                 return;
@@ -1127,10 +1179,11 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
 
     /// Whether a stream cannot be read now.
     fn is_held(&mut self, id: StreamId) -> bool {
-        let Connection { lanes, blocked, .. } = &mut *self.connection;
-        let paused = lanes.iter_mut().filter(|lane| lane.paused);
-        let mut streams = paused.filter_map(|lane| lane.stream.as_mut());
-        if let Some(stream) = streams.find(|stream| stream.id == id) {
+        let Connection { lanes, found, blocked, .. } = &mut *self.connection;
+        if id.dir() == Dir::Bi
+            && let Some(at) = lane_of(lanes, found, id)
+            && let Lane { paused: true, stream: Some(stream), .. } = &mut lanes[at]
+        {
             stream.unread = true;
             return true;
         }
@@ -1209,7 +1262,8 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
     /// The peer has stopped reading a stream.
     fn stopped(&mut self, id: StreamId, code: Code) {
         let own = self.connection.own.contains(&Some(id));
-        let lane = self.connection.lanes.iter_mut().find(|lane| lane.has_stream(id));
+        let Connection { lanes, found, .. } = &mut *self.connection;
+        let lane = lane_of(lanes, found, id).map(|at| &mut lanes[at]);
         match (self.speaker.role(), lane) {
             (Role::Client, Some(lane)) => {
                 lane.drop_rest();
@@ -1238,8 +1292,8 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         ) -> Result<T, h3::Error>,
     ) -> Option<T> {
         let role = self.speaker.role();
-        let Connection { h3, lanes, .. } = &mut *self.connection;
-        let Buffers { text, scratch, given_up, unblocked, .. } = &mut *self.buffers;
+        let Connection { h3, lanes, ends, found, failed: lane_failed, .. } = &mut *self.connection;
+        let Buffers { head, text, scratch, given_up, unblocked, .. } = &mut *self.buffers;
         let Speaker { limits, tally, .. } = &mut *self.speaker;
         let mut failed = None;
         let mut receiver = Receiver {
@@ -1248,11 +1302,15 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             role,
             tally: &mut *tally,
             program: self.program,
+            ends: Some(ends),
             lanes,
+            found,
             ids: &mut *self.ids,
+            head,
             text,
             given_up,
             unblocked,
+            lane_failed,
             failed: &mut failed,
         };
         let result = process(h3, (limits, scratch), &mut receiver);
@@ -1269,7 +1327,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             (Ok(done), None) => Some(done),
         };
         self.give_up_streams();
-        done.filter(|_| !self.connection.over && !self.has_failed_lane())
+        done.filter(|_| !self.connection.over && !self.connection.failed)
     }
 
     /// Resets and stops the streams that this end gives up.
@@ -1313,17 +1371,20 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
     fn pump(&mut self) -> Result<(), (ProtocolError, Code)> {
         let mut idle = 0;
         while idle < self.connection.lanes.len() {
-            self.connection.turn = (self.connection.turn + 1) % self.connection.lanes.len();
-            idle = if self.pump_lane(self.connection.turn)? { 0 } else { idle + 1 };
+            let next = self.connection.turn + 1;
+            self.connection.turn = if next < self.connection.lanes.len() { next } else { 0 };
+            let done = self.connection.lanes[self.connection.turn].has_output()
+                && self.pump_lane(self.connection.turn)?;
+            idle = if done { 0 } else { idle + 1 };
         }
         Ok(())
     }
 
     /// Writes the next part of a lane's message. Returns whether something was done.
     fn pump_lane(&mut self, at: usize) -> Result<bool, (ProtocolError, Code)> {
-        let tuple = self.socket.tuple();
         let Connection {
             quic: Some((_, quic)),
+            ends: tuple,
             h3,
             lanes,
             opened,
@@ -1337,7 +1398,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         };
         let Buffers { text, frames, prepared, .. } = &mut *self.buffers;
         let role = self.speaker.role();
-        let Speaker { heads, tally, .. } = &mut *self.speaker;
+        let Speaker { heads, frames: known, tally, .. } = &mut *self.speaker;
         let lane = &mut lanes[at];
         if let Some(stream) = &mut lane.stream {
             if !stream.frames.is_empty() {
@@ -1363,7 +1424,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
                 let len = (stream.framed - from).min(CHUNK);
                 text.clear();
                 text.resize(len as usize, 0);
-                self.apps.write(&lane.state, &tuple, piece, from, text);
+                self.apps.write(&lane.state, tuple, piece, from, text);
                 let taken = write(quic, stream.id, text);
                 tally.counts.sent_octets += taken as u64;
                 *early_octets += if *early { taken as u64 } else { 0 };
@@ -1398,18 +1459,34 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             }
             (Role::Server, _) => {}
         }
-        let (of, buffers) = ((&*heads, role, true), (&mut *text, &mut *prepared));
-        let outline = lane.write_head(self.apps, of, (piece, &tuple), buffers);
+        let known = known.get(&piece.message).filter(|_| h3.sends_plain_heads());
+        let outline = match known {
+            Some(known) => known.outline.with_body(piece.len),
+            None => {
+                let (of, buffers) = ((&*heads, role, true), (&mut *text, &mut *prepared));
+                lane.write_head(self.apps, of, (piece, &*tuple), buffers)
+            }
+        };
         let outline = outline.map_err(|_| (ProtocolError::BadHttp, Code::INTERNAL_ERROR))?;
         lane.messages.pop_front();
         let Some(stream) = &mut lane.stream else { return Ok(false) };
         let end = outline.len == piece.len && !outline.interim;
         frames.clear();
-        let sent = h3.head(h3_id(stream.id), end, frames, |encoder, block| {
-            heads.encode(prepared, block, |field, block| encoder.field(field, block));
-        });
+        let (sent, plain) = match known {
+            Some(HeadFrame { frame, plain, .. }) => {
+                let sent = h3.head_known(h3_id(stream.id), end);
+                frames.extend_from_slice(if sent { &frame[..] } else { &[] });
+                (sent, *plain)
+            }
+            None => {
+                let sent = h3.head(h3_id(stream.id), end, frames, |encoder, block| {
+                    heads.encode(prepared, block, |field, block| encoder.field(field, block));
+                });
+                (sent, prepared.plain)
+            }
+        };
         tally.counts.heads_sent += u64::from(sent);
-        let octets = [prepared.plain.into(), payload_len(frames.len()) as u64];
+        let octets = [plain.into(), payload_len(frames.len()) as u64];
         tally.counts.head_octets_sent += octets[0];
         tally.counts.compressed_octets_sent += octets[1];
         if *early {
@@ -1428,13 +1505,21 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             if h3.data(h3_id(stream.id), body, stream.last, frames) {
                 let begin = frames.len();
                 frames.resize(begin + body as usize, 0);
-                self.apps.write(&lane.state, &tuple, piece, outline.len, &mut frames[begin..]);
+                self.apps.write(&lane.state, tuple, piece, outline.len, &mut frames[begin..]);
             } else {
                 stream.last = false;
             }
         }
         // Usually QUIC takes all at once.
-        let taken = write(quic, stream.id, frames);
+        let taken = match known {
+            // The same octets for all streams, without a copy.
+            Some(head) if frames.len() == head.frame.len() => {
+                let mut chunk = [head.frame.clone()];
+                let written = quic.send_stream(stream.id).write_chunks(&mut chunk);
+                written.map_or(0, |written| written.bytes)
+            }
+            _ => write(quic, stream.id, frames),
+        };
         tally.counts.sent_octets += taken as u64;
         *early_octets += if *early { taken as u64 } else { 0 };
         stream.frames.extend_from_slice(&frames[taken..]);
@@ -1451,7 +1536,8 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         let mut more = false;
         for at in 0..self.connection.lanes.len() {
             let lane = &mut self.connection.lanes[at];
-            if lane.queued() == 0 && mem::take(&mut lane.unreported) {
+            if lane.unreported && lane.queued() == 0 {
+                lane.unreported = false;
                 self.run(at, Event::Acknowledged { octets: 0, all: true });
                 more |= self.connection.lanes[at].queued() > 0;
             }
@@ -1465,7 +1551,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
         }
         more |= !self.buffers.readable.is_empty();
         self.read_all();
-        let ends = self.connection.over || self.has_failed_lane();
+        let ends = self.connection.over || self.connection.failed;
         if ends {
             // Numbers of streams of this connection.
             self.buffers.readable.clear();
@@ -1505,7 +1591,8 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
                     quic.recv_stream(stream.id).stop(varint(code)).ok();
                 }
             }
-            run(self.apps, self.socket, &mut lane, Event::Gone(Reason::Closed));
+            let ends = Some(&self.connection.ends);
+            streams::run(self.apps, self.socket, ends, &mut lane, Event::Gone(Reason::Closed));
             self.ids.put(lane.id);
         }
     }
@@ -1555,7 +1642,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
     #[cold]
     fn fail(&mut self, error: ProtocolError, code: Code) {
         self.buffers.given_up.clear();
-        if self.has_failed_lane() {
+        if self.connection.failed {
             return self.give_up();
         }
         self.close(code);
@@ -1674,6 +1761,12 @@ impl Lane {
         self.stream.as_ref().is_some_and(|stream| stream.id == id)
     }
 
+    /// Whether there are octets or an end to send.
+    fn has_output(&self) -> bool {
+        let of_stream = self.stream.as_ref().is_some_and(|stream| !stream.is_sent());
+        of_stream || self.sending.is_some() || !self.messages.is_empty()
+    }
+
     /// Drops the rest of a message that is being sent.
     fn drop_rest(&mut self) {
         self.sending = None;
@@ -1718,23 +1811,33 @@ struct Receiver<'a, O, S> {
     role: Role,
     tally: &'a mut Tally,
     program: ProgramId,
+    ends: Option<&'a Tuple>,
     lanes: &'a mut Vec<Lane>,
+    found: &'a mut usize,
     ids: &'a mut Ids,
+    head: &'a mut HeadText,
     text: &'a mut Vec<u8>,
     given_up: &'a mut Vec<GivenUp>,
     unblocked: &'a mut Vec<StreamId>,
+    /// Whether the program of a lane has failed.
+    lane_failed: &'a mut bool,
     /// An error that ends the flow although no lane can report it.
     failed: &'a mut Option<ProtocolError>,
 }
 
 impl<O: Observer, S: FlowSocket> Receiver<'_, O, S> {
-    fn lane(&self, id: h3::StreamId) -> Option<usize> {
-        self.lanes.iter().position(|lane| lane.has_stream(quic_id(id)))
+    fn lane(&mut self, id: h3::StreamId) -> Option<usize> {
+        lane_of(self.lanes, self.found, quic_id(id))
     }
 
     /// Whether the flow is to end.
     fn has_failed(&self) -> bool {
-        self.failed.is_some() || self.lanes.iter().any(|lane| lane.state.has_failed())
+        self.failed.is_some() || *self.lane_failed
+    }
+
+    fn run(&mut self, at: usize, event: Event<'_>) {
+        let lane = &mut self.lanes[at];
+        run(self.apps, self.socket, self.ends, lane, self.lane_failed, event);
     }
 
     /// The peer has ended a stream.
@@ -1743,7 +1846,7 @@ impl<O: Observer, S: FlowSocket> Receiver<'_, O, S> {
         if self.role == Role::Server {
             lane.ended = true;
             if !self.has_failed() {
-                run(self.apps, self.socket, &mut self.lanes[at], Event::PeerClosed);
+                self.run(at, Event::PeerClosed);
             }
             return;
         }
@@ -1771,7 +1874,9 @@ impl<O: Observer, S: FlowSocket> Receiver<'_, O, S> {
             *self.failed = Some(error);
             return;
         }
-        self.apps.fail_flow(&mut LaneSocket { socket: &mut *self.socket, lane }, Some(error));
+        let (socket, ends) = (&mut *self.socket, self.ends);
+        self.apps.fail_flow(&mut LaneSocket { socket, lane, ends }, Some(error));
+        *self.lane_failed |= self.lanes[at].state.has_failed();
     }
 }
 
@@ -1787,7 +1892,7 @@ impl<O: Observer, S: FlowSocket> Events for Receiver<'_, O, S> {
                 let stream = Stream::new(quic_id(id));
                 self.lanes.push(Lane::new(self.ids.take(), state, Some(stream)));
                 let at = self.lanes.len() - 1;
-                run(self.apps, self.socket, &mut self.lanes[at], Event::Established);
+                self.run(at, Event::Established);
                 at
             }
             (None, _) => return,
@@ -1796,9 +1901,10 @@ impl<O: Observer, S: FlowSocket> Events for Receiver<'_, O, S> {
         if head.kind == HeadKind::Interim && self.lanes[at].paused {
             return;
         }
-        self.lanes[at].read_head(head, self.text);
-        if !self.text.is_empty() && !self.has_failed() {
-            run(self.apps, self.socket, &mut self.lanes[at], Event::Received(self.text));
+        self.lanes[at].read_head(head, self.head);
+        if !self.head.text.is_empty() && !self.has_failed() {
+            let (lane, text) = (&mut self.lanes[at], Event::Received(&self.head.text));
+            run(self.apps, self.socket, self.ends, lane, self.lane_failed, text);
         }
         if head.end {
             self.end(at);
@@ -1811,7 +1917,8 @@ impl<O: Observer, S: FlowSocket> Events for Receiver<'_, O, S> {
         match self.lanes[at].read_data(octets, end, self.text) {
             None => self.fail(at, ProtocolError::Http3),
             Some(text) if !text.is_empty() && !failed => {
-                run(self.apps, self.socket, &mut self.lanes[at], Event::Received(text));
+                let (lane, text) = (&mut self.lanes[at], Event::Received(text));
+                run(self.apps, self.socket, self.ends, lane, self.lane_failed, text);
             }
             Some(_) => {}
         }
@@ -1850,7 +1957,8 @@ impl<O: Observer, S: FlowSocket> Events for Receiver<'_, O, S> {
             }
             Role::Server => {
                 let mut lane = self.lanes.swap_remove(at);
-                run(self.apps, self.socket, &mut lane, Event::Gone(Reason::Reset));
+                let gone = Event::Gone(Reason::Reset);
+                streams::run(self.apps, self.socket, self.ends, &mut lane, gone);
                 self.ids.put(lane.id);
             }
         }

@@ -43,6 +43,14 @@ impl Outline {
             false => Ok(()),
         }
     }
+
+    /// The outline, of a message with `len` octets.
+    ///
+    /// # Errors
+    /// As [`check_body`](Self::check_body).
+    pub fn with_body(self, len: u32) -> Result<Self, &'static str> {
+        self.check_body(len.saturating_sub(self.len).into()).map(|()| self)
+    }
 }
 
 /// Fields with which a proxy would describe its own connection: HTTP/2 has none (RFC 9113 section
@@ -254,6 +262,12 @@ impl Heads {
         Some(number)
     }
 
+    /// The messages whose heads are always the same, by the numbers of their pieces.
+    #[cfg(feature = "tls")]
+    pub fn all_known(&self) -> impl Iterator<Item = u32> {
+        self.known.keys().copied()
+    }
+
     /// The head of a message that is always the same.
     pub fn known(&self, piece: u32, prepared: &mut Prepared) -> Option<Outline> {
         let known = self.known.get(&piece)?;
@@ -371,6 +385,45 @@ pub fn write_tunnel(head: &Head<'_>, text: &mut Vec<u8>) {
         line(text, &[name, b": ", value]);
     }
     line(text, &[]);
+}
+
+/// The text of the last head that was received, if it may be that of the next, too: servers send
+/// equal heads for all requests of a second.
+#[derive(Debug, Default)]
+pub struct HeadText {
+    pub text: Vec<u8>,
+    body: Body,
+    of: Option<TextOf>,
+}
+
+/// The inputs of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TextOf {
+    fields: u64,
+    kind: HeadKind,
+    end: bool,
+    to_head: bool,
+}
+
+impl HeadText {
+    /// As [`write_text`], unless the text is here already. All heads are those of one scratch
+    /// buffer.
+    pub fn write(&mut self, head: &Head<'_>, to_head: bool) -> Body {
+        let fields = head.fields.number();
+        let of = Some(TextOf { fields, kind: head.kind, end: head.end, to_head });
+        if self.of != of {
+            self.clear();
+            self.body = write_text(head, to_head, &mut self.text);
+            self.of = of;
+        }
+        self.body
+    }
+
+    /// Forgets the text. Others can be written.
+    pub fn clear(&mut self) {
+        self.text.clear();
+        self.of = None;
+    }
 }
 
 /// Writes a received head as one of HTTP/1.1. `to_head`: the message answers a HEAD. Returns how
@@ -515,6 +568,63 @@ mod tests {
         ] {
             let error = fields(text, role).expect_err(text);
             assert!(error.contains(why), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_head_is_made_again_if_anything_differs() {
+        use squall_http::h3::{self, Cause, Code, Counters, PeerSettings, StreamId};
+        #[derive(Default)]
+        struct Received {
+            head: HeadText,
+            counters: Counters,
+            bodies: Vec<Body>,
+        }
+        impl h3::Events for Received {
+            fn head(&mut self, id: StreamId, head: &Head<'_>) {
+                let (to_head, mut fresh) = (id.0 >= 16, Vec::new());
+                for _ in 0..2 {
+                    let body = self.head.write(head, to_head);
+                    fresh.clear();
+                    assert_eq!(body, write_text(head, to_head, &mut fresh));
+                    assert_eq!(self.head.text, fresh);
+                    self.bodies.push(body);
+                }
+            }
+            fn counters(&mut self) -> &mut Counters {
+                &mut self.counters
+            }
+            fn data(&mut self, _: StreamId, _: &[u8], _: bool) {}
+            fn reset(&mut self, _: StreamId, _: Code, _: Cause) {}
+            fn stop(&mut self, _: StreamId, _: Code) {}
+            fn unblocked(&mut self, _: StreamId) {}
+            fn settings(&mut self, _: &PeerSettings) {}
+            fn going_away(&mut self, _: u64) {}
+        }
+        let limits = h3::Limits::new(h3::Settings::new(&[]).expect("no settings"));
+        let mut client = h3::Connection::client(&limits, 0);
+        let (mut scratch, mut received) = (h3::Scratch::default(), Received::default());
+        let (length, chunked) = (Body::Length(2), Body::Chunked);
+        for (id, fields, end, body) in [
+            (0, &[(":status", "200"), ("content-length", "2")][..], false, length),
+            (4, &[(":status", "404"), ("content-length", "2")], false, length),
+            (8, &[(":status", "200")], false, chunked),
+            (12, &[(":status", "200")], true, Body::None),
+            (16, &[(":status", "200")], true, Body::None),
+            (20, &[(":status", "200")], false, Body::None),
+        ] {
+            let mut frame = Vec::new();
+            h3::plain_head(&mut frame, |encoder, block| {
+                for (name, value) in fields {
+                    let (name, value) = (name.as_bytes(), value.as_bytes());
+                    encoder.field(Field::Literal { name, value }, block);
+                }
+            });
+            client.open(StreamId(id));
+            let taken =
+                client.receive(StreamId(id), &frame, end, &limits, &mut scratch, &mut received);
+            assert!(taken.is_ok());
+            assert_eq!(received.bodies.drain(..).collect::<Vec<_>>(), [body; 2], "{id}");
         }
     }
 

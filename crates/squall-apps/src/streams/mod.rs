@@ -17,7 +17,7 @@ use squall_tcp::{Event, FlowId, Piece, Tuple};
 use squall_units::Nanos;
 
 pub use self::counts::{StreamCounts, add, add_all};
-use self::heads::{Body, Heads, MAX_HEAD, Outline, Prepared};
+use self::heads::{Body, HeadText, Heads, MAX_HEAD, Outline, Prepared};
 use crate::{Apps, FlowSocket, Observer, Role, State};
 
 /// Numbers of lanes, with which their early octets are found. `MARK`: the bits that no flow and no
@@ -123,6 +123,10 @@ impl<T> Lane<T> {
     /// Octets of the program that have not become frames. An end without octets counts as one.
     pub fn queued(&self) -> u32 {
         let rest = self.sending.map_or(0, |(piece, from)| piece.len - from);
+        // The usual case, asked several times for each message.
+        if self.messages.is_empty() {
+            return rest;
+        }
         self.messages.iter().fold(rest, |sum, piece| sum.saturating_add(piece.len.max(1)))
     }
 
@@ -138,17 +142,18 @@ impl<T> Lane<T> {
     }
 
     /// Writes a received head to `text`, as the program reads it.
-    pub fn read_head(&mut self, head: &Head<'_>, text: &mut Vec<u8>) {
-        text.clear();
+    pub fn read_head(&mut self, head: &Head<'_>, text: &mut HeadText) {
         if head.kind == HeadKind::Trailers {
+            text.clear();
             if self.body == Body::Chunked {
-                heads::write_chunk(&[], true, text);
+                heads::write_chunk(&[], true, &mut text.text);
             }
         } else if heads::opens_tunnel(head, self.tunnel) {
-            heads::write_tunnel(head, text);
+            text.clear();
+            heads::write_tunnel(head, &mut text.text);
             self.body = Body::Tunnel;
         } else {
-            self.body = heads::write_text(head, self.asked_head, text);
+            self.body = text.write(head, self.asked_head);
         }
     }
 
@@ -195,25 +200,28 @@ impl<T> Lane<T> {
                 heads.prepare(text, role, secure, prepared)?
             }
         };
-        outline.check_body(piece.len.saturating_sub(outline.len).into())?;
-        Ok(outline)
+        outline.with_body(piece.len)
     }
 }
 
-/// Runs a lane's program.
+/// Runs a lane's program. `ends`: see [`LaneSocket`].
 pub fn run<O: Observer, S: FlowSocket, T>(
     apps: &mut Apps<O>,
     socket: &mut S,
+    ends: Option<&Tuple>,
     lane: &mut Lane<T>,
     event: Event<'_>,
 ) {
-    apps.run_program(&mut LaneSocket { socket, lane }, event);
+    apps.run_program(&mut LaneSocket { socket, lane, ends }, event);
 }
 
 /// A stream as its program sees it.
 pub struct LaneSocket<'a, S, T> {
     pub socket: &'a mut S,
     pub lane: &'a mut Lane<T>,
+    /// The ends that the program knows, if they are not the flow's: a connection may move while a
+    /// message waits whose length depends on them.
+    pub ends: Option<&'a Tuple>,
 }
 
 impl<S: FlowSocket, T> FlowSocket for LaneSocket<'_, S, T> {
@@ -230,7 +238,7 @@ impl<S: FlowSocket, T> FlowSocket for LaneSocket<'_, S, T> {
         self.lane.id
     }
     fn tuple(&self) -> Tuple {
-        self.socket.tuple()
+        self.ends.copied().unwrap_or_else(|| self.socket.tuple())
     }
     fn state(&mut self) -> &mut State {
         &mut self.lane.state

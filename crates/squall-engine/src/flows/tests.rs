@@ -25,8 +25,8 @@ fn gathered_us(streams: u64, flows: usize, lanes: usize) -> Option<u64> {
     for wake in 0..1_000 {
         let now = Nanos(wake * 100_000);
         pace.moved = true;
-        let counts = OpenCounts { flows, lanes, streams: wake * streams };
-        gathered = pace.gathers(now, || counts).map(|time| time.0 / 1_000);
+        let open = || OpenCounts { flows, lanes };
+        gathered = pace.gathers(now, open, || wake * streams).map(|time| time.0 / 1_000);
     }
     gathered
 }
@@ -477,8 +477,8 @@ fn frames_gather_only_where_many_come_to_many_flows() {
     let mut pace = Pace::default();
     let mut wake = |at_us: u64, moved: bool, flows: usize| {
         pace.moved |= moved;
-        let counts = OpenCounts { flows, ..OpenCounts::default() };
-        pace.gathers(Nanos(at_us * 1000), || counts).is_some()
+        let open = || OpenCounts { flows, ..OpenCounts::default() };
+        pace.gathers(Nanos(at_us * 1000), open, || 0).is_some()
     };
     // One wake-up per 200 us for 10 ms, then one per 20 us.
     assert!((0..50).all(|i| !wake(i * 200, true, 1000)));

@@ -57,6 +57,10 @@ pub struct Scratch {
     last: Vec<u8>,
     last_of: Coding,
     last_size: u32,
+    /// The number of the block whose fields are in `octets` and `lengths`.
+    number: u64,
+    /// The response that these fields are, if they were found to be one.
+    response: Option<validate::Message>,
 }
 
 /// How the fields of a block are coded.
@@ -85,6 +89,19 @@ impl Scratch {
         self.last.clear();
         self.octets.clear();
         self.lengths.clear();
+        self.number += 1;
+        self.response = None;
+    }
+
+    /// The fields of the last block.
+    pub(crate) fn fields(&self) -> Fields<'_> {
+        Fields { octets: &self.octets, lengths: &self.lengths, number: self.number }
+    }
+
+    /// The response that the fields of the last block are; `None`: they are none.
+    pub(crate) fn response(&mut self) -> Option<validate::Message> {
+        self.response = self.response.or_else(|| validate::response(self.fields()));
+        self.response
     }
 
     /// Remembers a block that has used no dynamic table, all of whose fields are here.
@@ -1057,19 +1074,17 @@ impl Connection {
         let id = mem::take(&mut self.block_stream);
         // Also of streams that are refused or closed: the table has to stay that of the peer.
         let sum = self.decode(block, limits.head, scratch)?;
-        let Scratch { octets, lengths, .. } = &*scratch;
         let counters = events.counters();
         counters.heads += 1;
         counters.head_octets += block.len() as u64;
-        counters.head_octets_plain += octets.len() as u64;
+        counters.head_octets_plain += scratch.octets.len() as u64;
         let too_long = sum > limits.head;
-        let fields = Fields { octets: octets.as_slice(), lengths: lengths.as_slice() };
         if self.promised > 0 {
             return self.refuse_promise(limits, events);
         }
         match self.place(id) {
-            Place::At(at) => self.head_received(at, fields, too_long, limits, events),
-            Place::Idle => self.request_received(id, fields, too_long, limits, events),
+            Place::At(at) => self.head_received(at, scratch, too_long, limits, events),
+            Place::Idle => self.request_received(id, scratch.fields(), too_long, limits, events),
             Place::Closed | Place::Late => {
                 events.counters().late_frames += 1;
                 Ok(())
@@ -1185,7 +1200,7 @@ impl Connection {
     fn head_received(
         &mut self,
         at: usize,
-        fields: Fields<'_>,
+        scratch: &mut Scratch,
         too_long: bool,
         limits: &Limits,
         events: &mut impl Events,
@@ -1202,17 +1217,17 @@ impl Connection {
             return self.stream_error(at, code, Why::HeadTooLong, limits, events);
         }
         let message = if stream.headed {
-            (end && validate::trailers(fields)).then_some((HeadKind::Trailers, 0))
+            (end && validate::trailers(scratch.fields())).then_some((HeadKind::Trailers, 0))
         } else {
             // An interim response does not end (section 8.1).
-            validate::response(fields)
-                .filter(|message| message.kind == HeadKind::Response || !end)
-                .map(|message| {
+            scratch.response().filter(|message| message.kind == HeadKind::Response || !end).map(
+                |message| {
                     let stream = &mut self.streams[at];
                     stream.headed = message.kind == HeadKind::Response;
                     stream.remaining = message.content_length.unwrap_or(ANY_LENGTH);
                     (message.kind, message.status)
-                })
+                },
+            )
         };
         let Some((kind, status)) = message else {
             return self.stream_error(at, code, why, limits, events);
@@ -1223,6 +1238,7 @@ impl Connection {
                 return self.stream_error(at, code, Why::ContentLength, limits, events);
             }
         }
+        let fields = scratch.fields();
         events.head(StreamId(stream.id), &Head { kind, end, status, fields });
         if end {
             self.end_remote(at);

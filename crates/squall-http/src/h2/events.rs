@@ -69,6 +69,7 @@ pub struct Fields<'a> {
     pub(crate) octets: &'a [u8],
     /// The lengths of name and value of each.
     pub(crate) lengths: &'a [(u32, u32)],
+    pub(crate) number: u64,
 }
 
 impl<'a> Fields<'a> {
@@ -83,6 +84,12 @@ impl<'a> Fields<'a> {
 
     pub fn is_empty(&self) -> bool {
         self.lengths.is_empty()
+    }
+
+    /// The number of these fields among those that were decoded with the same
+    /// [`Scratch`](super::Scratch): blocks with the same number have equal fields.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     pub fn iter(&self) -> FieldIter<'a> {

@@ -272,12 +272,21 @@ impl Connection {
         fields: impl FnOnce(&mut Encoder, &mut Vec<u8>),
     ) -> bool {
         let Some(at) = self.sending(id) else { return false };
-        let start = out.len();
-        self.encoder.section(id.0, out, fields);
-        let mut header = vec![];
-        varint(kind::HEADERS, &mut header);
-        varint((out.len() - start) as u64, &mut header);
-        drop(out.splice(start..start, header));
+        headers(&mut self.encoder, id, out, fields);
+        if end {
+            self.end_local(at);
+        }
+        true
+    }
+
+    /// Whether heads refer to no dynamic table, so that frames of [`plain_head`] can be sent.
+    pub fn sends_plain_heads(&self) -> bool {
+        !self.encoder.has_table()
+    }
+
+    /// As [`head`](Self::head), for a frame of [`plain_head`], which the caller has.
+    pub fn head_known(&mut self, id: StreamId, end: bool) -> bool {
+        let Some(at) = self.sending(id) else { return false };
         if end {
             self.end_local(at);
         }
@@ -901,10 +910,9 @@ impl Connection {
         at: usize,
         ends: bool,
         limits: &Limits,
-        scratch: &Scratch,
+        scratch: &mut Scratch,
         events: &mut impl Events,
     ) -> Result<(), Error> {
-        let fields = Fields { octets: &scratch.octets, lengths: &scratch.lengths };
         let stream = &mut self.streams[at];
         let id = stream.id;
         if stream.too_long {
@@ -913,19 +921,23 @@ impl Connection {
         }
         let message = if stream.headed {
             stream.trailers = true;
-            validate::trailers(fields).then_some((HeadKind::Trailers, 0))
+            validate::trailers(scratch.fields()).then_some((HeadKind::Trailers, 0))
         } else {
             let message = match self.role {
-                Role::Server => validate::request(fields, limits.settings.connect_protocol)
-                    .filter(|_| names_authority(fields)),
+                Role::Server => {
+                    let fields = scratch.fields();
+                    stream.tunnel = fields.get(b":method") == Some(&b"CONNECT"[..]);
+                    validate::request(fields, limits.settings.connect_protocol)
+                        .filter(|_| names_authority(fields))
+                }
                 // An interim response does not end (section 4.1).
-                Role::Client => validate::response(fields)
-                    .filter(|message| message.kind == HeadKind::Response || !ends),
+                Role::Client => {
+                    scratch.response().filter(|message| message.kind == HeadKind::Response || !ends)
+                }
             };
             message.map(|message| {
                 stream.headed = message.kind != HeadKind::Interim;
                 stream.remaining = message.content_length.unwrap_or(ANY_LENGTH);
-                stream.tunnel = fields.get(b":method") == Some(&b"CONNECT"[..]);
                 (message.kind, message.status)
             })
         };
@@ -937,7 +949,7 @@ impl Connection {
             let (code, why) = (Code::MESSAGE_ERROR, Why::ContentLength);
             return self.stream_error(at, code, why, limits, events);
         }
-        events.head(id, &Head { kind, end: ends, status, fields });
+        events.head(id, &Head { kind, end: ends, status, fields: scratch.fields() });
         if ends {
             self.end_remote(at);
         }
@@ -1238,6 +1250,27 @@ fn take<'a>(input: &mut &'a [u8], left: &mut u64) -> &'a [u8] {
     *input = rest;
     *left -= part.len() as u64;
     part
+}
+
+/// Appends a HEADERS frame that refers to no dynamic table. Connections without one
+/// ([`Connection::sends_plain_heads`]) can send its octets any number of times.
+pub fn plain_head(out: &mut Vec<u8>, fields: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
+    headers(&mut Encoder::new(0, 0), StreamId(0), out, fields);
+}
+
+fn headers(
+    encoder: &mut Encoder,
+    id: StreamId,
+    out: &mut Vec<u8>,
+    fields: impl FnOnce(&mut Encoder, &mut Vec<u8>),
+) {
+    let start = out.len();
+    encoder.section(id.0, out, fields);
+    let end = out.len();
+    varint(kind::HEADERS, out);
+    varint((end - start) as u64, out);
+    let header = out.len() - end;
+    out[start..].rotate_right(header);
 }
 
 fn frame(kind: u64, payload: &[u8], out: &mut Vec<u8>) {

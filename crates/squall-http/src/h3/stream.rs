@@ -15,7 +15,19 @@ pub(super) struct Varint {
 impl Varint {
     /// Takes the integer from `input`, after the octets of earlier calls; `None` if there are too
     /// few.
+    #[inline]
     pub fn take(&mut self, input: &mut &[u8]) -> Option<u64> {
+        match **input {
+            // Most have one octet.
+            [octet @ ..0x40, ref rest @ ..] if self.have == 0 => {
+                *input = rest;
+                Some(octet.into())
+            }
+            _ => self.take_octets(input),
+        }
+    }
+
+    fn take_octets(&mut self, input: &mut &[u8]) -> Option<u64> {
         loop {
             let (&octet, rest) = input.split_first()?;
             *input = rest;

@@ -6,10 +6,10 @@ mod pair;
 
 use super::{
     Cause, Code, Connection, Counters, Error, Events, Head, HeadKind, Limits, Own, PeerSettings,
-    Progress, Role, Scratch, Settings, StreamId, Why, setting,
+    Progress, Role, Scratch, Settings, StreamId, Why, plain_head, setting,
     stream::{Stream, varint},
 };
-use crate::qpack::Field;
+use crate::qpack::{Encoder, Field, Fixed};
 
 const GET: [(&str, &str); 4] =
     [(":method", "GET"), (":scheme", "https"), (":authority", "a.test"), (":path", "/")];
@@ -289,6 +289,25 @@ fn a_client_gets_an_answer_whose_end_comes_alone() {
     // Octets on a closed stream are ignored.
     assert_eq!(end.receive(4, &answer, false), Ok(Progress::Over));
     assert_eq!((end.seen.counters.late, end.seen.events.len()), (1, 0));
+}
+
+#[test]
+fn a_plain_head_is_that_of_a_connection_without_a_table() {
+    let fields = GET.map(|(name, value)| Fixed::new(name.as_bytes(), value.as_bytes()));
+    let write = |encoder: &mut Encoder, block: &mut Vec<u8>| {
+        for (number, fixed) in (0..).zip(&fields) {
+            encoder.field(Field::Fixed(number, fixed), block);
+        }
+    };
+    let (mut plain, mut own) = (vec![9], vec![9]);
+    plain_head(&mut plain, write);
+    let mut client = Connection::client(&Limits::new(Settings::new(&[]).unwrap()), 4);
+    client.open(StreamId(0));
+    assert!(client.sends_plain_heads() && client.head(StreamId(0), true, &mut own, write));
+    assert_eq!(plain, own);
+    client.open(StreamId(4));
+    assert!(client.head_known(StreamId(4), true));
+    assert!(!client.head_known(StreamId(4), true), "it has ended");
 }
 
 #[test]

@@ -75,6 +75,11 @@ impl Encoder {
         }
     }
 
+    /// Whether a section may refer to the dynamic table, or add to it.
+    pub fn has_table(&self) -> bool {
+        self.limit > 0
+    }
+
     /// Appends a field section to `out`, for a stream with this number. `fields` calls
     /// [`field`](Self::field) for each field.
     pub fn section(
