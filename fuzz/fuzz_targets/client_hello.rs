@@ -16,11 +16,18 @@ fuzz_target!(|data: &[u8]| {
         let ja4 = hello.ja4();
         assert!(ja4.len() == 36 && !hello.ja3().is_empty());
         let (name, shares) = (Some("a.test"), &[][..]);
-        let first = Fresh { name, shares, random: &random, retry: None, psk: None };
+        let first = Fresh { name, shares, random: &random, retry: None, psk: None, ticket: None };
         let retry = Some(Retry { group: 29, cookie: b"cookie" });
         let second = Fresh { shares: &[(29, &[7; 32])], retry, ..first };
         let psk = Some(Psk { identity: b"ticket", obfuscated_age: 7, binder: 32 });
-        for fresh in [first, second, Fresh { psk, ..first }, Fresh { psk, ..second }] {
+        let ticket = Some(&b"ticket"[..]);
+        for fresh in [
+            first,
+            second,
+            Fresh { psk, ..first },
+            Fresh { psk, ..second },
+            Fresh { ticket, ..first },
+        ] {
             let mut octets = vec![];
             hello.write(&fresh, &mut octets);
             let mut same = vec![];

@@ -95,8 +95,12 @@ pub struct Fresh<'a> {
     pub random: &'a [u8; 64],
     /// For the second hello, after HelloRetryRequest.
     pub retry: Option<Retry<'a>>,
-    /// For a session that is to be resumed.
+    /// For a session of TLS 1.3 that is to be resumed.
     pub psk: Option<Psk<'a>>,
+    /// The ticket of a session of TLS 1.2 that is to be resumed, at most 16,384 octets, for hellos
+    /// with that extension (RFC 5077 section 3.2). The session ID then has 32 octets, as those of
+    /// BoringSSL and OpenSSL: a server that resumes the session repeats it.
+    pub ticket: Option<&'a [u8]>,
 }
 
 /// A ticket of TLS 1.3, as the last extension of the hello (RFC 8446 section 4.2.11).
@@ -186,6 +190,16 @@ impl Hello {
     pub fn resumes(&self) -> bool {
         let modes = self.octets(kind::PSK_MODES).get(1..).unwrap_or_default();
         self.offers_version(0x0304) && modes.contains(&1)
+    }
+
+    /// Whether servers may give it tickets of TLS 1.2 (RFC 5077).
+    pub fn resumes_tls12(&self) -> bool {
+        self.offers_version(0x0303) && self.offers_extension(kind::TICKET)
+    }
+
+    /// The octets of the session ID of a hello with these values.
+    pub(crate) fn session_id_len(&self, fresh: &Fresh<'_>) -> u8 {
+        if fresh.ticket.is_some() { 32 } else { self.session_id.min(32) }
     }
 
     /// The groups for the exchange of keys, in order.

@@ -250,6 +250,7 @@ pub(crate) fn compile(
     let of_attacks = (attacks.as_ref(), attack_at);
     let mut sides = sides((own, own_scripts), of_attacks, &load, most, limits, mistakes);
     hosts::check(flows, &load, (&profile.hosts, limits), mistakes);
+    check_moves(flows, &load, mistakes);
     hosts::tag(&mut sides, &load, &profile.hosts, mistakes);
     let wrong = || {
         let of_side = sides.iter().find_map(|side| load.check(&side.network).err());
@@ -583,6 +584,25 @@ fn check_fallback(
             http.streams
         );
         mistakes.at(spec.at, &text, "try streams = 1, or leaving out the fallback to HTTP/1.1");
+    }
+}
+
+/// Reports templates whose connections are to move to another address of a pool that has only one.
+fn check_moves(flows: &Flows, load: &Load, mistakes: &mut ErrorCollector<'_>) {
+    for spec in flows.templates.iter().filter(|spec| spec.plays_clients(flows)) {
+        let to = spec.http.as_ref().map(|http| http.migrate_to);
+        let ranges = load.clients.get(spec.clients).map_or(&[][..], |pool| &pool.ranges);
+        if to == Some(squall_profile::MigrateTo::Address)
+            && let [range] = ranges
+            && range.first() == range.last()
+        {
+            let text = format!(
+                "template {:?}: migrate_to = \"address\", but its clients have one address",
+                spec.name
+            );
+            let hint = "try clients with more addresses, or migrate_to = \"port\"";
+            mistakes.at(spec.at, &text, hint);
+        }
     }
 }
 

@@ -220,8 +220,9 @@ fn hello(
         }
         Ok(Arc::new(hello))
     });
-    if spec.resumption && !servers && with_protocols.as_ref().is_ok_and(|hello| !hello.resumes()) {
-        let found = "tls.resumption has no effect: this hello gets no tickets of TLS 1.3";
+    let resumes = |hello: &Arc<Hello>| hello.resumes() || hello.resumes_tls12();
+    if spec.resumption && !servers && with_protocols.as_ref().is_ok_and(|hello| !resumes(hello)) {
+        let found = "tls.resumption has no effect: this hello gets no tickets";
         mistakes.note(text, found, "try leaving out one of them");
     }
     with_protocols
@@ -419,6 +420,7 @@ mod tests {
                 random: &random,
                 retry: None,
                 psk: None,
+                ticket: None,
             };
             let mut message = vec![];
             Hello::named(name).unwrap().write(&fresh, &mut message);
@@ -474,6 +476,9 @@ mod tests {
         assert!(read(&without, true).is_ok());
         let why = read(&without, false).unwrap_err();
         assert!(why.contains("tls.resumption has no effect"), "{why}");
+        // With session_ticket, and TLS 1.2 at most.
+        let old = Some(Located::from("771,49195-49199,0-10-11-13-35,29-23,0"));
+        assert!(read(&squall_profile::Tls { hello: old, ..spec.clone() }, false).is_ok());
         let spec = squall_profile::Tls { early_data: true, resumption: false, ..spec };
         assert!(read(&spec, true).is_ok());
         let why = read(&spec, false).unwrap_err();

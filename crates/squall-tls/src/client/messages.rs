@@ -51,9 +51,9 @@ pub(super) struct ServerHello<'a> {
 
 impl<'a> ServerHello<'a> {
     /// # Errors
-    /// A message that cannot be read, or has a suite or extension that is not offered. `ticket`:
-    /// whether a ticket is.
-    pub fn read(body: &'a [u8], hello: &Hello, ticket: bool) -> Result<Self, HelloClientError> {
+    /// A message that cannot be read, or has a suite or extension that is not offered. `psk`: whether
+    /// a ticket of TLS 1.3 is.
+    pub fn read(body: &'a [u8], hello: &Hello, psk: bool) -> Result<Self, HelloClientError> {
         let fields = Octets(body).all(|octets| {
             let (version, random) = (octets.u16()?, octets.take(32)?.first_chunk()?);
             let (session_id, suite) = (octets.counted8()?, octets.u16()?);
@@ -75,7 +75,7 @@ impl<'a> ServerHello<'a> {
         } else {
             let implied = hello.offers_suite(RENEGOTIATION_SUITE);
             let implied = implied.then_some(extension::RENEGOTIATION_INFO);
-            [implied, ticket.then_some(extension::PRE_SHARED_KEY)]
+            [implied, psk.then_some(extension::PRE_SHARED_KEY)]
         };
         let extensions = extensions(list, hello, also)?;
         Ok(Self { version, random, session_id, suite, extensions })
@@ -107,19 +107,15 @@ impl<'a> ServerHello<'a> {
 
     /// # Errors
     /// Another session ID than that of the hello, which servers of TLS 1.3 repeat.
-    pub fn check_session_id(
-        &self,
-        hello: &Hello,
-        random: &[u8; 64],
-    ) -> Result<(), HelloClientError> {
-        if self.repeats_session_id(hello, random) {
+    pub fn check_session_id(&self, session_id: &[u8]) -> Result<(), HelloClientError> {
+        if self.repeats_session_id(session_id) {
             return Ok(());
         }
         Err(broken("the server does not repeat the session ID", alert::ILLEGAL_PARAMETER))
     }
 
-    pub fn repeats_session_id(&self, hello: &Hello, random: &[u8; 64]) -> bool {
-        *self.session_id == random[32..][..usize::from(hello.session_id.min(32))]
+    pub fn repeats_session_id(&self, session_id: &[u8]) -> bool {
+        self.session_id == session_id
     }
 
     /// The group of a HelloRetryRequest, or 0, and its cookie.

@@ -175,11 +175,12 @@ impl HelloClientConfig {
         Self { hello, verifier, tickets: None, key_log: Arc::new(NoKeyLog {}) }
     }
 
-    /// Lets clients resume sessions of TLS 1.3 with the tickets of earlier ones, if servers may give
-    /// tickets to the hello. Copies that are made later have the same tickets. `clock`: for their
+    /// Lets clients resume sessions with the tickets of earlier ones, if servers may give tickets to
+    /// the hello. Copies that are made later have the same tickets. `clock`: for their
     /// lifetimes.
     pub fn keep_tickets(&mut self, clock: Arc<dyn TimeProvider>) {
-        self.tickets = self.hello.resumes().then(|| Arc::new(Tickets::new(clock)));
+        let resumes = self.hello.resumes() || self.hello.resumes_tls12();
+        self.tickets = resumes.then(|| Arc::new(Tickets::new(clock)));
     }
 }
 
@@ -219,8 +220,9 @@ pub struct HelloClient {
 /// The state during the handshake.
 struct Handshake {
     name: ServerName<'static>,
-    /// The random of the hello, then its session ID.
+    /// The random of the hello, then its session ID, and the octets of that.
     random: [u8; 64],
+    session_id: u8,
     shares: Vec<Share>,
     /// The ticket that the hello has.
     ticket: Option<Ticket>,
@@ -286,6 +288,15 @@ impl Transcript {
 }
 
 impl Handshake {
+    fn session_id(&self) -> &[u8] {
+        &self.random[32..][..self.session_id.into()]
+    }
+
+    /// Whether the hello has a ticket of TLS 1.3.
+    fn offers_psk(&self) -> bool {
+        self.ticket.as_ref().is_some_and(|ticket| !ticket.is_of_tls12())
+    }
+
     /// Sends a hello. `retry`: the second one.
     fn hello(&mut self, hello: &Hello, retry: Option<Retry<'_>>, out: &mut Vec<u8>) {
         let keys = self.shares.iter().map(|share| (share.group, &share.public[..]));
@@ -299,10 +310,11 @@ impl Handshake {
             _ => None,
         };
         let mut message = Vec::with_capacity(2048);
-        let psk = self.ticket.as_ref().map(Ticket::offer);
-        let fresh = Fresh { name, shares: &keys, random: &self.random, retry, psk };
+        let (psk, ticket) = self.ticket.as_ref().map_or((None, None), Ticket::offer);
+        let fresh = Fresh { name, shares: &keys, random: &self.random, retry, psk, ticket };
         hello.write(&fresh, &mut message);
-        if let Some(ticket) = &self.ticket {
+        self.session_id = hello.session_id_len(&fresh);
+        if let Some(ticket) = self.ticket.as_ref().filter(|_| psk.is_some()) {
             ticket.bind(&self.transcript, &mut message);
         }
         self.transcript.add(&message);
@@ -330,6 +342,7 @@ impl HelloClient {
         let handshake = Handshake {
             name,
             random: [0; 64],
+            session_id: 0,
             shares: vec![],
             ticket: None,
             transcript: Transcript::Messages(vec![]),
@@ -707,7 +720,7 @@ impl HelloClient {
             return Err(UNEXPECTED_MESSAGE);
         }
         let hello = self.config.hello.clone();
-        let server = ServerHello::read(&message[4..], &hello, handshake.ticket.is_some())?;
+        let server = ServerHello::read(&message[4..], &hello, handshake.offers_psk())?;
         let version = server.version()?;
         if !hello.offers_version(version) {
             return Err(broken(
@@ -754,7 +767,7 @@ impl HelloClient {
             ));
         }
         self.ends_record()?;
-        server.check_session_id(&hello, &handshake.random)?;
+        server.check_session_id(handshake.session_id())?;
         let (group, cookie) = server.retry()?;
         if group != 0 {
             // Also a group that the client could speak, but has sent.
@@ -777,7 +790,7 @@ impl HelloClient {
         }
         handshake.retried = Some((suite.id, group));
         // Only those for the hash of the chosen suite are left (section 4.1.4).
-        handshake.ticket.take_if(|ticket| !ticket.fits(suite));
+        handshake.ticket.take_if(|ticket| !ticket.is_of_tls12() && !ticket.fits(suite));
         handshake.transcript.retry(suite);
         handshake.transcript.add(message);
         self.write_compatibility(handshake, out);

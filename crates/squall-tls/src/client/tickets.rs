@@ -1,4 +1,4 @@
-//! Tickets of TLS 1.3, with which clients resume sessions (RFC 8446 sections 2.2 and 4.6.1).
+//! Tickets, with which clients resume sessions (RFC 8446 sections 2.2 and 4.6.1, RFC 5077).
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -25,18 +25,32 @@ const LONGEST: usize = 1 << 14;
 
 /// The longest lifetime in seconds, seven days.
 const LONGEST_LIFETIME: u32 = 604_800;
+/// The lifetime of a ticket of TLS 1.2 whose server leaves it open, as in BoringSSL.
+const USUAL_LIFETIME: u32 = 7_200;
 
 /// A ticket, and the key of its session.
 pub(super) struct Ticket {
     suite: &'static Suite,
-    pub psk: Secret,
+    /// The key for further sessions (PSK), or the master secret of TLS 1.2.
+    pub secret: Secret,
     identity: Vec<u8>,
-    age_add: u32,
+    kind: Kind,
     /// Seconds.
     lifetime: u32,
     /// When it came, and when it was taken, in seconds of the clock.
     issued: u64,
     taken: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Tls13 {
+        age_add: u32,
+    },
+    /// Whether its master secret is an extended one (RFC 7627).
+    Tls12 {
+        extended: bool,
+    },
 }
 
 impl Ticket {
@@ -51,13 +65,45 @@ impl Ticket {
         })?;
         Some(Self {
             suite,
-            psk: suite.psk(resumption, nonce),
+            secret: suite.psk(resumption, nonce),
             identity: identity.to_vec(),
-            age_add,
+            kind: Kind::Tls13 { age_add },
             lifetime: lifetime.min(LONGEST_LIFETIME),
             issued: now,
             taken: now,
         })
+    }
+
+    /// Reads the NewSessionTicket of a session of TLS 1.2 (RFC 5077 section 3.3). It may be empty.
+    pub fn read12(
+        body: &[u8],
+        (suite, master, extended): (&'static Suite, &[u8; 48], bool),
+        now: u64,
+    ) -> Option<Option<Self>> {
+        let (lifetime, identity) =
+            Octets(body).all(|octets| Some((u32_of(octets)?, octets.counted16()?)))?;
+        let lifetime = if lifetime == 0 { USUAL_LIFETIME } else { lifetime.min(LONGEST_LIFETIME) };
+        let ticket = || Self {
+            suite,
+            secret: Secret::new(master),
+            identity: identity.to_vec(),
+            kind: Kind::Tls12 { extended },
+            lifetime,
+            issued: now,
+            taken: now,
+        };
+        Some((!identity.is_empty()).then(ticket))
+    }
+
+    pub fn is_of_tls12(&self) -> bool {
+        matches!(self.kind, Kind::Tls12 { .. })
+    }
+
+    /// Whether a session of TLS 1.2 with this suite and kind of master secret can go on from it
+    /// (RFC 5246 section 7.4.1.3, RFC 7627 section 5.3).
+    pub fn fits12(&self, suite: &Suite, extended: bool) -> bool {
+        self.suite.id == suite.id
+            && matches!(self.kind, Kind::Tls12 { extended: of } if of == extended)
     }
 
     /// Whether a session with this suite can use it (RFC 8446 section 4.2.11).
@@ -69,17 +115,19 @@ impl Ticket {
         now.saturating_sub(self.issued) < self.lifetime.into()
     }
 
-    /// The hello's extension with it.
-    pub fn offer(&self) -> Psk<'_> {
+    /// The hello's extension with it: that of TLS 1.3, or the content of that of TLS 1.2.
+    pub fn offer(&self) -> (Option<Psk<'_>>, Option<&[u8]>) {
+        let Kind::Tls13 { age_add } = self.kind else { return (None, Some(&self.identity)) };
         // In whole seconds: servers compare it only if early data follow.
         let age = self.taken.saturating_sub(self.issued).saturating_mul(1_000);
         let age = u32::try_from(age).unwrap_or(u32::MAX);
         let binder = self.suite.digest().output_len();
-        Psk {
+        let psk = Psk {
             identity: &self.identity,
-            obfuscated_age: age.wrapping_add(self.age_add),
+            obfuscated_age: age.wrapping_add(age_add),
             binder: u8::try_from(binder).expect("a hash has at most 48 octets"),
-        }
+        };
+        (Some(psk), None)
     }
 
     /// Writes the binder into the hello that ends with it. `transcript`: the messages before.
@@ -87,7 +135,7 @@ impl Ticket {
         let (rest, binder) = hello.split_at_mut(hello.len() - self.suite.digest().output_len());
         // Neither the length of the list of binders nor that of the binder (section 4.2.11.2).
         let hash = transcript.hash_with(self.suite, &rest[..rest.len() - 3]);
-        binder.copy_from_slice(self.suite.binder(&self.psk, hash.as_ref()).as_ref());
+        binder.copy_from_slice(self.suite.binder(&self.secret, hash.as_ref()).as_ref());
     }
 }
 
@@ -111,7 +159,8 @@ impl Transcript {
     }
 }
 
-/// The tickets of a client's sessions, by server. Each is used once (RFC 8446 appendix C.4).
+/// The tickets of a client's sessions, by server. Each is used once (RFC 8446 appendix C.4), but one of
+/// TLS 1.2 comes back if the server gives no other.
 pub(super) struct Tickets {
     kept: Mutex<Kept>,
     clock: Arc<dyn TimeProvider>,
@@ -263,6 +312,27 @@ mod tests {
         let kept = tickets.kept();
         assert_eq!((kept.count, kept.octets, kept.of.len()), (0, 0, 0));
         assert!(ticket(60, b"").is_none());
+    }
+
+    #[test]
+    fn tickets_of_tls_1_2_go_on_with_their_suite_and_kind_of_master_secret() {
+        let suites = [0xc02b, 0xc02c].map(|id| Suite::find(id, false).unwrap());
+        let read = |lifetime: u32, identity: &[u8]| {
+            let len = u16::try_from(identity.len()).unwrap().to_be_bytes();
+            let body = [&lifetime.to_be_bytes()[..], &len, identity].concat();
+            let read = |body: &[u8]| Ticket::read12(body, (suites[0], &[7; 48], true), 1_000);
+            assert!((0..body.len()).all(|len| read(&body[..len]).is_none()), "cut off");
+            read(&body).unwrap()
+        };
+        assert!(read(60, b"").is_none());
+        let ticket = read(60, b"ticket").unwrap();
+        assert!(ticket.is_of_tls12() && ticket.fits12(suites[0], true));
+        assert!(!ticket.fits12(suites[1], true) && !ticket.fits12(suites[0], false));
+        assert!(matches!(ticket.offer(), (None, Some(b"ticket"))));
+        assert!(!ticket.is_valid(1_060));
+        // 0: the server leaves it open (RFC 5077 section 3.3).
+        let ticket = read(0, b"ticket").unwrap();
+        assert!(ticket.is_valid(8_199) && !ticket.is_valid(8_200));
     }
 
     #[test]

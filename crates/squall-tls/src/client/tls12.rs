@@ -9,6 +9,7 @@ use super::{
     message,
     messages::{self, KeyExchange12, ServerHello},
     shares::{self, Share},
+    tickets::Ticket,
     unreadable,
 };
 
@@ -27,8 +28,11 @@ pub(super) struct Exchange12 {
     /// The client's share, and the server's point.
     share: Option<(Share, Vec<u8>)>,
     master: [u8; 48],
-    /// The keys after the server's ChangeCipherSpec.
+    /// The keys after the server's ChangeCipherSpec, and in a resumed session after the client's.
     reading: Option<RecordKeys>,
+    writing: Option<RecordKeys>,
+    /// A ticket for further sessions: that of the hello, if the server goes on from it, or a new one.
+    kept: Option<Ticket>,
     expects: Expects,
 }
 
@@ -85,7 +89,10 @@ impl HelloClient {
                 alert::ILLEGAL_PARAMETER,
             ));
         }
-        if hello.session_id > 0 && server.repeats_session_id(&hello, &handshake.random) {
+        let session_id = handshake.session_id();
+        self.resumed = !session_id.is_empty() && server.repeats_session_id(session_id);
+        let kept = handshake.ticket.take().filter(|_| self.resumed);
+        if self.resumed && !kept.as_ref().is_some_and(Ticket::is_of_tls12) {
             return Err(broken(
                 "the server resumes a session that does not exist",
                 alert::ILLEGAL_PARAMETER,
@@ -102,6 +109,8 @@ impl HelloClient {
             share: None,
             master: [0; 48],
             reading: None,
+            writing: None,
+            kept,
             expects: Expects::Certificate,
         };
         for &(kind, body) in &server.extensions {
@@ -120,7 +129,44 @@ impl HelloClient {
         handshake.shares = vec![];
         handshake.transcript.choose(suite);
         handshake.transcript.add(message);
+        if let Some(ticket) = &exchange.kept {
+            if !ticket.fits12(suite, exchange.extended_master_secret) {
+                return Err(broken(
+                    "the server resumes a session with another cipher suite or kind of master secret",
+                    alert::ILLEGAL_PARAMETER,
+                ));
+            }
+            exchange.master.copy_from_slice(ticket.secret.as_ref());
+            exchange.writing = Some(self.keys12(&mut exchange, handshake));
+            exchange.expects = Expects::ChangeCipherSpec;
+        }
         Ok(exchange)
+    }
+
+    /// Makes the keys of the session. Returns the client's.
+    fn keys12(&self, exchange: &mut Exchange12, handshake: &Handshake) -> RecordKeys {
+        self.log("CLIENT_RANDOM", handshake, &exchange.master);
+        let client: &[u8; 32] = handshake.random.first_chunk().expect("64 octets");
+        let randoms = [client, &exchange.server_random];
+        let [writing, reading] = RecordKeys::tls12(exchange.suite, &exchange.master, randoms);
+        exchange.reading = Some(reading);
+        writing
+    }
+
+    /// Changes to the client's keys, and sends its Finished.
+    fn finish12(
+        &mut self,
+        exchange: &Exchange12,
+        writing: RecordKeys,
+        handshake: &mut Handshake,
+        out: &mut Vec<u8>,
+    ) {
+        self.write(CHANGE_CIPHER_SPEC, &[1], out);
+        self.writing = Some(writing);
+        let verify = exchange.finished("client finished", handshake);
+        let finished = [&[message::FINISHED, 0, 0, 12], &verify[..]].concat();
+        handshake.transcript.add(&finished);
+        self.write(HANDSHAKE, &finished, out);
     }
 
     /// Processes a message. Returns the next state; `None`: the handshake is complete.
@@ -161,12 +207,26 @@ impl HelloClient {
             }
             (Expects::ChangeCipherSpec, message::NEW_SESSION_TICKET) if exchange.ticket => {
                 exchange.ticket = false;
+                if let Some(tickets) = &self.config.tickets {
+                    let extended = exchange.extended_master_secret;
+                    let session = (exchange.suite, &exchange.master, extended);
+                    exchange.kept = Ticket::read12(body, session, tickets.now())
+                        .ok_or(unreadable("the server's NewSessionTicket cannot be read"))?;
+                }
                 Expects::ChangeCipherSpec
             }
             (Expects::Finished, message::FINISHED) => {
                 let expected = exchange.finished("server finished", handshake);
                 if expected != body {
                     return Err(broken("the server's Finished is wrong", alert::DECRYPT_ERROR));
+                }
+                if let Some(writing) = exchange.writing.take() {
+                    handshake.transcript.add(message);
+                    self.finish12(&exchange, writing, handshake, out);
+                }
+                if let (Some(tickets), Some(ticket)) = (&self.config.tickets, exchange.kept.take())
+                {
+                    tickets.add(&handshake.name, ticket);
                 }
                 return Ok(None);
             }
@@ -246,15 +306,8 @@ impl HelloClient {
         });
         exchange.master = master
             .ok_or(broken("the server's key share is not valid", alert::ILLEGAL_PARAMETER))?;
-        self.log("CLIENT_RANDOM", handshake, &exchange.master);
-        let [writing, reading] = RecordKeys::tls12(suite, &exchange.master, randoms);
-        self.write(CHANGE_CIPHER_SPEC, &[1], out);
-        self.writing = Some(writing);
-        exchange.reading = Some(reading);
-        let verify = exchange.finished("client finished", handshake);
-        let finished = [&[message::FINISHED, 0, 0, 12], &verify[..]].concat();
-        handshake.transcript.add(&finished);
-        self.write(HANDSHAKE, &finished, out);
+        let writing = self.keys12(exchange, handshake);
+        self.finish12(exchange, writing, handshake, out);
         Ok(())
     }
 }

@@ -47,7 +47,7 @@ impl HelloClient {
     ) -> Result<Exchange13, HelloClientError> {
         let (group, key) = server.key_share()?;
         let hello = &self.config.hello;
-        server.check_session_id(hello, &handshake.random)?;
+        server.check_session_id(handshake.session_id())?;
         if handshake.retried.is_some_and(|(suite, _)| suite != server.suite) {
             return Err(broken(
                 "the server changed the cipher suite after its HelloRetryRequest",
@@ -69,7 +69,7 @@ impl HelloClient {
             return Err(HelloClientError::Incompatible(group_name(group)));
         }
         let psk = match (server.resumes()?, handshake.ticket.take()) {
-            (true, Some(ticket)) if ticket.fits(suite) => Some(ticket.psk),
+            (true, Some(ticket)) if ticket.fits(suite) => Some(ticket.secret),
             (true, _) => {
                 return Err(broken(
                     "the server resumes a session with the hash of another cipher suite",
@@ -215,7 +215,7 @@ impl HelloClient {
         flight.extend_from_slice(&[message::FINISHED, 0, 0, len]);
         flight.extend_from_slice(verify);
         self.write(HANDSHAKE, &flight, out);
-        if self.config.tickets.is_some() {
+        if self.config.tickets.is_some() && self.config.hello.resumes() {
             handshake.transcript.add(&flight[begin..]);
             let secret = exchange.schedule.resumption(handshake.transcript.hash().as_ref());
             self.resumption = Some(Box::new((handshake.name.clone(), secret)));

@@ -17,14 +17,17 @@ impl Hello {
         assert!(cookie <= 1 << 14, "a cookie has at most 16,384 octets");
         let identity = fresh.psk.map_or(0, |psk| psk.identity.len());
         assert!(identity <= 1 << 14, "a ticket has at most 16,384 octets");
+        let ticket = fresh.ticket.map_or(0, <[u8]>::len);
+        assert!(ticket <= 1 << 14, "a ticket has at most 16,384 octets");
         let mut draws = Draws::new(fresh.random);
         let at = out.len();
         out.extend([1, 0, 0, 0]);
         out.extend(self.version.to_be_bytes());
         let (random, session_id) = fresh.random.split_at(32);
         out.extend_from_slice(random);
-        out.push(self.session_id.min(32));
-        out.extend_from_slice(&session_id[..self.session_id.min(32).into()]);
+        let len = self.session_id_len(fresh);
+        out.push(len);
+        out.extend_from_slice(&session_id[..len.into()]);
         counted16(out, |out| draws.grease.numbers(&self.suites, draws.grease.suite, out));
         out.push(u8::try_from(self.compressions.len()).unwrap_or(u8::MAX));
         out.extend(self.compressions.iter().take(255));
@@ -51,7 +54,10 @@ impl Hello {
                     let kind = if is_grease(one.kind) { grease } else { one.kind };
                     grease_before |= is_grease(one.kind);
                     out.extend(kind.to_be_bytes());
-                    counted16(out, |out| write_body(body, fresh, draws, out));
+                    counted16(out, |out| match fresh.ticket {
+                        Some(ticket) if kind == kind::TICKET => out.extend_from_slice(ticket),
+                        _ => write_body(body, fresh, draws, out),
+                    });
                 }
             }
             if let (kind::KEY_SHARE, Some(retry)) = (one.kind, fresh.retry.filter(has_cookie)) {
@@ -227,7 +233,14 @@ mod tests {
     const RANDOM: [u8; 64] = [7; 64];
 
     fn fresh(random: &[u8; 64]) -> Fresh<'_> {
-        Fresh { name: Some("www.example.com"), shares: &[], random, retry: None, psk: None }
+        Fresh {
+            name: Some("www.example.com"),
+            shares: &[],
+            random,
+            retry: None,
+            psk: None,
+            ticket: None,
+        }
     }
 
     fn written(hello: &Hello, fresh: &Fresh<'_>) -> Vec<u8> {
@@ -317,6 +330,20 @@ mod tests {
             assert_eq!(with.len(), len + padding, "{}", browser.name);
         }
         assert!(Hello::named("chrome-99").unwrap().resumes());
+    }
+
+    #[test]
+    fn a_ticket_of_tls_1_2_fills_its_extension_and_all_else_is_the_same() {
+        for name in ["chrome-131", "firefox-135"] {
+            let hello = Hello { session_id: 0, ..Hello::named(name).unwrap() };
+            let without = written(&hello, &fresh(&RANDOM));
+            let with = written(&hello, &Fresh { ticket: Some(b"ticket"), ..fresh(&RANDOM) });
+            assert!(contains(&with, &[&[0, 35, 0, 6][..], b"ticket"].concat()), "{name}");
+            assert_eq!(with[38..][..33], [&[32][..], &RANDOM[32..]].concat(), "the session ID");
+            assert_eq!(with.len(), without.len() + 6 + 32);
+            let read = |octets: &[u8]| Hello::from_client_hello(octets).unwrap();
+            assert_eq!(read(&with), Hello { session_id: 32, ..read(&without) });
+        }
     }
 
     fn contains(octets: &[u8], part: &[u8]) -> bool {

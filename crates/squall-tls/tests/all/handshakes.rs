@@ -336,6 +336,51 @@ fn sessions_are_resumed_with_the_tickets_of_earlier_ones() {
 }
 
 #[test]
+fn sessions_of_tls_1_2_are_resumed_with_their_tickets() {
+    let server = |cipher: &str| {
+        let (versions, ciphers) = (vec![TlsVersion::Tls12], vec![cipher.to_owned()]);
+        let settings =
+            TlsSettings { resumption: true, versions, ciphers, ..TlsSettings::default() };
+        server_config(&settings).unwrap()
+    };
+    let aes128 = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
+    for cipher in [aes128, "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"] {
+        // As browsers send it, and without the session ID of TLS 1.3.
+        for session_id in [32, 0] {
+            let hello = Hello { session_id, ..Hello::named("chrome-131").unwrap() };
+            let mut client = hello_client_config(&TlsSettings::default(), Arc::new(hello)).unwrap();
+            client.keep_tickets(Arc::new(DefaultTimeProvider));
+            let server_config = server(cipher);
+            for resumed in [false, true, true] {
+                let mut ends = Ends::of(client.clone(), server_config.clone());
+                ends.step = if resumed { 1 } else { usize::MAX };
+                ends.run().unwrap();
+                assert_eq!(ends.client.is_resumed(), resumed, "{cipher} {session_id}");
+                let kind = ends.server.handshake_kind();
+                assert_eq!(kind == Some(HandshakeKind::Resumed), resumed, "{kind:?}");
+                let [client, server] = ends.secrets.each_ref().map(|of| of.get("CLIENT_RANDOM"));
+                assert!(client.is_some() && client == server);
+                ends.exchange(1000);
+            }
+            // A server with other keys does not know the ticket, and one of TLS 1.3 needs none.
+            let mut ends = Ends::of(client.clone(), server(cipher));
+            ends.run().unwrap();
+            assert!(!ends.client.is_resumed());
+            ends.exchange(1000);
+            let both = TlsSettings { resumption: true, ..TlsSettings::default() };
+            let mut ends = Ends::of(client, server_config_of(&both));
+            ends.run().unwrap();
+            assert!(!ends.client.is_resumed() && ends.client.cipher().starts_with("TLS13"));
+            ends.exchange(1000);
+        }
+    }
+}
+
+fn server_config_of(settings: &TlsSettings) -> ServerConfig {
+    server_config(settings).unwrap()
+}
+
+#[test]
 fn certificates_and_signatures_are_verified_if_there_is_an_authority() {
     let authority = Authority::new();
     let certificate = Some(authority.issue("a.test"));

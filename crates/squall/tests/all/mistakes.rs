@@ -225,6 +225,15 @@ fn keys_without_effect_on_flows_are_refused() {
             "app = \"http\"\noptions = { requests = 3 }\nhttp = { streams = 3, max_streams = 2 }",
             &["load.toml:8:1", "streams = 3 of a client are more than", "try max_streams = 3"],
         ),
+        (
+            "app = \"http\"\nclients = \"16.0.0.1\"\nhttp = { version = \"3\", migrate_after = 1, \
+             migrate_to = \"address\" }",
+            &[
+                "load.toml:8:1",
+                "migrate_to = \"address\", but its clients have one address",
+                "try clients with more addresses, or migrate_to = \"port\"",
+            ],
+        ),
         ("app = \"dns\"\ntcp = { sack = false }", &["tcp.sack has no effect", "over UDP"]),
         (
             "app = \"http\"\nusers = 3\nspacing = \"poisson\"",
