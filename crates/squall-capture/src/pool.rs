@@ -211,8 +211,8 @@ impl Pool {
     }
 
     /// Passes a filled chunk to the writer. The writer is woken when several chunks wait, by
-    /// [`Pool::wake`], or by its timeout.
-    pub fn hand_over(&self, chunk: Chunk) {
+    /// [`Pool::wake`], or by its timeout. Returns whether it was woken.
+    pub fn hand_over(&self, chunk: Chunk) -> bool {
         let mut state = self.lock();
         state.full.push_back(chunk);
         let full = state.full.len();
@@ -224,9 +224,10 @@ impl Pool {
         if wake {
             self.work.notify_one();
         }
+        wake
     }
 
-    /// Wakes the writer if chunks wait. Called by threads that have nothing else to do.
+    /// Wakes the writer if chunks wait.
     #[inline]
     pub fn wake(&self) {
         if self.waiting() > 0 {
@@ -278,6 +279,12 @@ impl Pool {
             state.writer_sleeps = false;
         }
         Next::Idle
+    }
+
+    /// Whether the writer sleeps until it is woken, or until its timeout.
+    #[cfg(test)]
+    pub fn writer_sleeps(&self) -> bool {
+        self.lock().writer_sleeps
     }
 
     /// Whether no chunk is free.

@@ -13,7 +13,11 @@ use squall_port::{Filter, RxBatch, RxFrame};
 use squall_units::Nanos;
 use squall_wire::Segments;
 
-use crate::{GsoFrames, OnFull, Shared, pool::Chunk, record::Record};
+use crate::{
+    GsoFrames, OnFull, Shared,
+    pool::{Chunk, Run},
+    record::Record,
+};
 
 /// The counters of one tap. Each of them has a single writer.
 #[derive(Debug, Default)]
@@ -44,7 +48,8 @@ pub(crate) struct TapCounters {
     pub until: AtomicU64,
 }
 
-/// Age at which a partly filled chunk is passed to the writer, if the writer is idle.
+/// Age of its first packet at which a partly filled chunk is passed to the writer, and at which a
+/// sleeping writer is woken for the chunks that wait.
 const AGE_NS: u64 = 100_000_000;
 /// The same age with several taps: the writer must wait for all of them to sort by time.
 const AGE_OF_SEVERAL_NS: u64 = 20_000_000;
@@ -61,6 +66,8 @@ pub struct Tap {
     snaplen: usize,
     offset: u64,
     chunk: Option<Chunk>,
+    /// The first packet's time of the first chunk for which the writer was not woken.
+    unwritten: Option<u64>,
     /// Buffers for assembling and segmenting a GSO frame.
     whole: Vec<u8>,
     cut: Vec<u8>,
@@ -89,6 +96,7 @@ impl Tap {
             number,
             record,
             chunk: None,
+            unwritten: None,
             whole: Vec::new(),
             cut: Vec::new(),
             trigger,
@@ -164,28 +172,40 @@ impl Tap {
 
     fn hand_over(&mut self) {
         if let Some(chunk) = self.chunk.take_if(|chunk| chunk.run.packets > 0) {
-            let until = chunk.run.last;
-            self.shared.pool.hand_over(chunk);
-            self.counters.until.store(until, Release);
+            let Run { first, last, .. } = chunk.run;
+            self.unwritten = match self.shared.pool.hand_over(chunk) {
+                true => None,
+                false => self.unwritten.or(Some(first)),
+            };
+            self.counters.until.store(last, Release);
         }
     }
 
-    /// Passes a partly filled chunk to the writer if it is old enough and the writer is waiting.
+    /// Wakes the writer for chunks that are old enough, after passing a partly filled one to it if
+    /// no other waits.
     #[inline]
     fn age(&mut self, now: u64) {
-        let Some(chunk) = self.chunk.as_ref().filter(|chunk| chunk.run.packets > 0) else { return };
+        let filling = self.chunk.as_ref().filter(|chunk| chunk.run.packets > 0);
+        let waiting = self.shared.pool.waiting() > 0;
+        let oldest = match waiting {
+            true => self.unwritten,
+            false => {
+                self.unwritten = None;
+                filling.map(|chunk| chunk.run.first)
+            }
+        };
+        let Some(oldest) = oldest else { return };
         let old = match self.shared.options.flush {
             true => 0,
             false if self.shared.taps() > 1 => AGE_OF_SEVERAL_NS,
             false => AGE_NS,
         };
-        if now.saturating_sub(chunk.run.first) >= old
-            && self.shared.pool.waiting() == 0
-            && !self.shared.is_armed()
-        {
-            self.hand_over();
-            // A tap that always has frames is never idle.
+        if now.saturating_sub(oldest) >= old && !self.shared.is_armed() {
+            if !waiting {
+                self.hand_over();
+            }
             self.shared.pool.wake();
+            self.unwritten = None;
         }
     }
 
@@ -298,7 +318,6 @@ impl Tap {
     pub fn idle(&mut self, now: Nanos) {
         let now = now.0.wrapping_add(self.shared.offset);
         self.age(now);
-        self.shared.pool.wake();
         if self.chunk.as_ref().is_none_or(|chunk| chunk.run.packets == 0) {
             self.counters.until.fetch_max(now.saturating_sub(SLACK_NS), Release);
         }
@@ -318,5 +337,66 @@ impl Drop for Tap {
     /// Also runs after a panic of the worker: the writer waits for all taps.
     fn drop(&mut self) {
         self.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use squall_pcap::InterfaceFormat;
+
+    use super::*;
+    use crate::{Capture, LEAST_CHUNK, Options};
+
+    const MS: u64 = 1_000_000;
+
+    /// Gives `tap` frames of 1,000 octets, which arrived at 1 ms, until one chunk is full.
+    fn fill_a_chunk(tap: &mut Tap) {
+        let base = [0; 1000];
+        let frame = RxFrame { len: 1000, wire_len: 1000, time: Nanos(MS), ..RxFrame::default() };
+        while tap.shared.pool.waiting() == 0 {
+            tap.take(&RxBatch { base: &base, frames: &[frame] });
+        }
+    }
+
+    /// Each wake-up costs two context switches: a tap between two blocks of its ring causes none.
+    #[test]
+    fn a_sleeping_writer_is_woken_once_the_oldest_packet_is_old_enough() {
+        let options = Options {
+            interfaces: vec![InterfaceFormat::default()],
+            buffer: 16 * LEAST_CHUNK,
+            virtual_time: true,
+            ..Options::default()
+        };
+        // The writer also wakes by itself, a second after it fell asleep: then the test repeats.
+        for _ in 0..100 {
+            let capture = Capture::start(options.clone()).unwrap();
+            let mut tap = capture.taps(0)();
+            let shared = tap.shared.clone();
+            while !shared.pool.writer_sleeps() {
+                thread::yield_now();
+            }
+            let begun = Instant::now();
+            fill_a_chunk(&mut tap);
+            tap.idle(Nanos(MS + AGE_NS - 1));
+            let (sleeps, waiting) = (shared.pool.writer_sleeps(), shared.pool.waiting());
+            let in_time = begun.elapsed() < Duration::from_millis(500);
+            tap.idle(Nanos(MS + AGE_NS));
+            while shared.pool.waiting() > 0 {
+                thread::yield_now();
+            }
+            drop(tap);
+            let counters = capture.finish().counters;
+            assert_eq!(counters.received, counters.written);
+            if in_time {
+                assert!(sleeps, "nobody woke the writer yet");
+                return assert_eq!(waiting, 1);
+            }
+        }
+        panic!("the machine is too busy to fill a chunk within half a second");
     }
 }

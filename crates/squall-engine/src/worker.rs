@@ -28,7 +28,7 @@ use crate::{
     command::{Action, Command},
     flows::FlowStats,
     hosts::HostStats,
-    idle::{Idle, Needs, Sleeper},
+    idle::{Idle, Needs, RX_REST, Sleeper, Wakeups},
     receiving::{Inflow, PortRx, QueueCounters, Receiving},
     routers::RouterStats,
     sink::{Shown, Wanted},
@@ -276,8 +276,7 @@ pub(crate) struct Worker {
     pub sleeper: Sleeper,
     /// Whether the last action was to send.
     pub just_sent: bool,
-    /// Times at which the last two waits for frames were ended by an event.
-    pub woken: [Nanos; 2],
+    pub wakeups: Wakeups,
     pub inflow: Inflow,
     /// A snapshot whose streams are not all copied yet.
     pub copying: Option<Copying>,
@@ -308,12 +307,6 @@ const COPIED_WITHIN: Nanos = Nanos(300_000_000);
 /// Limit on waiting for the last frames of a stopped queue: the kernel delivers a partly filled
 /// block of a receive ring only after its timeout.
 const DRAIN_TIMEOUT: Nanos = Nanos(1_500_000_000);
-/// Longest sleep of a worker that receives, unless frames arrive so fast that a longer sleep
-/// gathers more of them. Each queue also has its own limit, above which its ring could overflow.
-const RX_REST: Nanos = Nanos(200_000);
-/// A worker that frames wake less often than this does not sleep between wake-ups, because few
-/// frames would gather.
-const LONG_WAIT: Nanos = Nanos(1_000_000);
 /// Longest wait for frames and commands: bounds the delay of
 /// [`Sink::idle`](crate::sink::Sink::idle).
 const LONGEST: Nanos = Nanos(50_000_000);
@@ -552,7 +545,7 @@ impl Worker {
         // frame would wake the worker for each. An event that is not a frame (the interface went
         // down) would end the next wait at once.
         let fast = self.inflow.is_fast(now, &self.rx);
-        let waits = self.rx.is_empty() || reacts || self.rarely_woken(now, fast);
+        let waits = self.rx.is_empty() || reacts || self.wakeups.are_rare(now, fast);
         if waits
             && self.clock != Clock::Virtual
             && let Some(passed) = self.wait_for_frames(time)
@@ -576,14 +569,6 @@ impl Worker {
         sleep == time
     }
 
-    /// Whether waiting for frames without a sleep is cheaper: the last wait ended long ago, so the
-    /// next may be long too, or that wait was itself long. A queue that signals whole blocks wakes
-    /// the worker so rarely that a sleep before each wait only adds cost.
-    fn rarely_woken(&self, now: Nanos, fast: bool) -> bool {
-        let [last, before] = self.woken;
-        (!fast && now.saturating_sub(last) >= RX_REST) || last.saturating_sub(before) >= LONG_WAIT
-    }
-
     /// Blocks until a queue signals frames, a command comes, or `time` has passed; returns whether
     /// it has. `None`, without a wait, if not all queues can signal.
     fn wait_for_frames(&mut self, time: Nanos) -> Option<bool> {
@@ -600,9 +585,15 @@ impl Worker {
         self.watch.plan_rest(time);
         // A signal (EINTR) that ends the wait early does no harm.
         let signaled = poll(&mut waits, Some(&timeout));
+        // The last one is the waker: commands say nothing about how often frames come.
+        let (queues, commands) = waits.split_at(waits.len() - 1);
+        let frames = queues.iter().any(|queue| !queue.revents().is_empty());
+        let command = !commands[0].revents().is_empty();
         drop(waits);
-        if signaled.unwrap_or(0) > 0 {
-            self.woken = [self.watch.now(), self.woken[0]];
+        if frames {
+            self.wakeups.add(self.watch.now());
+        }
+        if command {
             self.waker.clear();
         }
         Some(signaled == Ok(0))

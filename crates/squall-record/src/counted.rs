@@ -49,7 +49,7 @@ impl Counted {
         plan: &Plan,
         facts: Vec<PortFacts>,
         running: bool,
-        snapshots: Vec<Snapshot>,
+        mut snapshots: Vec<Snapshot>,
     ) -> Self {
         let key = plan.key;
         let load = load::report(plan, &snapshots);
@@ -60,9 +60,14 @@ impl Counted {
         let mut tx: Vec<PortTx> =
             (0..ports).map(|port| PortTx { port, ..PortTx::default() }).collect();
         let mut sent = BTreeMap::new();
-        let mut streams: Vec<StreamTx> = (0..plan.streams.len())
-            .map(|i| StreamTx { number: i as u32, ..StreamTx::default() })
-            .collect();
+        let planned = plan.streams.len();
+        let mut streams = match &mut snapshots[..] {
+            // One worker counted all of a million streams: its rows are the sums.
+            [one] if are_in_order(&one.streams, planned) => std::mem::take(&mut one.streams),
+            _ => {
+                (0..planned as u32).map(|i| StreamTx { number: i, ..StreamTx::default() }).collect()
+            }
+        };
         let mut rx: Vec<Vec<PortRx>> = (0..ports).map(|_| Vec::new()).collect();
         let workers = snapshots.iter().map(worker).collect();
         let preempted = snapshots.iter().map(|snapshot| snapshot.preempted).sum();
@@ -84,7 +89,7 @@ impl Counted {
         let keys: BTreeSet<u16> = rx.iter().flatten().flat_map(|q| q.seen.keys()).collect();
         rx.iter_mut().flatten().for_each(|q| q.seen.confirm_keys(&keys));
         // The runs whose streams are reported. Each has a name, and the number of its first stream.
-        let (mut received, planned) = (Vec::new(), plan.streams.len());
+        let mut received = Vec::new();
         let runs = match planned {
             0 => {
                 let runs = received_runs(&rx);
@@ -306,6 +311,11 @@ fn add_port(sum: &mut PortTx, t: PortTx) {
         sum.fingerprint.get_or_insert_default().merge(print);
     }
     sum.error = sum.error.take().or(t.error);
+}
+
+/// Whether the rows are those of streams 0 to `planned`, in order.
+fn are_in_order(rows: &[StreamTx], planned: usize) -> bool {
+    rows.len() == planned && rows.iter().zip(0..).all(|(row, number)| row.number == number)
 }
 
 fn add_stream(sum: &mut StreamTx, s: StreamTx) {

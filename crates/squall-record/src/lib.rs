@@ -166,12 +166,13 @@ impl Record<'_> {
             contention: self.contention(),
             memory: self.usage.memory.clone(),
         };
-        let judged = Report { verdict: self.verdict(&sections), ..sections };
+        let mut judged = Report { verdict: self.verdict(&sections), ..sections };
         // Do this before missing streams are removed, because criteria apply to them, too, and
         // before the capture is added, because stream criteria would match the capture otherwise.
         let verdict = Verdict { failed: self.failed(&judged), ..judged.verdict };
-        let streams = judged.streams.into_iter().filter(|stream| self.shows(stream)).collect();
-        Report { verdict, capture, streams, ..judged }
+        // In place: a million rows that stay are not moved.
+        judged.streams.retain(|stream| self.shows(stream));
+        Report { verdict, capture, ..judged }
     }
 
     /// Whether the report shows a stream. In a run that only receives, only streams that were

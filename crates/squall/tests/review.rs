@@ -225,8 +225,9 @@ fn bursts_in_time_are_kept_at_any_rate() {
 
 #[test]
 fn a_schedule_that_had_to_be_stretched_is_not_kept() {
+    // Bounded by a number, because a loaded machine may leave the worker no CPU for any short time.
     let text =
-        String::from("duration = \"200 ms\"\n") + &stream("one", "10 Gpps", "late = \"stretch\"");
+        String::from("packets = 2_000_000\n") + &stream("one", "10 Gpps", "late = \"stretch\"");
     let report = run(profile("null:", &text));
     assert!(
         report.verdict.reasons.iter().any(|r| r.text.contains("stretched")),
