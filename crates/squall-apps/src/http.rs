@@ -44,7 +44,8 @@ pub enum Found {
 #[derive(Clone, Debug, Default)]
 pub struct LastHead {
     octets: Vec<u8>,
-    of: Option<(Kind, Found)>,
+    /// The kind, octets read, and event; `after` is the state of the parser then.
+    of: Option<(Kind, usize, Found)>,
     after: Parser,
 }
 
@@ -52,40 +53,40 @@ pub struct LastHead {
 const MAX_LAST: usize = 1 << 10;
 
 impl LastHead {
-    /// As [`Parser::read`], for `input` that ends with a head: bodies after it are rarely the same.
+    /// As [`Parser::read`] for `input` that ends with a head, because bodies after it are rarely the
+    /// same; but a response's status has used all of `input` if no other event follows in it.
     #[inline]
     pub fn read(&mut self, parser: &mut Parser, kind: Kind, input: &[u8]) -> (usize, Found) {
-        if !parser.at_start() || input.is_empty() {
+        if !parser.at_start() || input.is_empty() || input.len() > MAX_LAST {
             return parser.read(kind, input);
         }
-        if let Some((of, found)) = self.of
+        if let Some((of, used, found)) = self.of
             && of == kind
             && input == self.octets
         {
             *parser = self.after;
-            return (input.len(), found);
+            return (used, found);
         }
         self.read_new(parser, kind, input)
     }
 
     fn read_new(&mut self, parser: &mut Parser, kind: Kind, input: &[u8]) -> (usize, Found) {
-        let (used, found) = parser.read(kind, input);
-        let mut after = *parser;
-        let whole = match found {
+        let (mut used, found) = parser.read(kind, input);
+        match found {
+            // Without a body, the end follows, and the caller reads it.
             Found::Status(_) => {
-                after.read(kind, &input[used..]) == (input.len() - used, Found::More)
+                let mut after = *parser;
+                if after.read(kind, &input[used..]) == (input.len() - used, Found::More) {
+                    (*parser, used) = (after, input.len());
+                }
             }
-            Found::End { .. } => used == input.len(),
-            Found::More | Found::Expect | Found::Bad => false,
-        };
-        if !whole || input.len() > MAX_LAST {
-            return (used, found);
+            Found::End { .. } if used == input.len() => {}
+            _ => return (used, found),
         }
         self.octets.clear();
         self.octets.extend_from_slice(input);
-        (self.of, self.after) = (Some((kind, found)), after);
-        *parser = after;
-        (input.len(), found)
+        (self.of, self.after) = (Some((kind, used, found)), *parser);
+        (used, found)
     }
 }
 
@@ -583,6 +584,26 @@ mod tests {
     }
 
     const RESPONSE: Kind = Kind::Response { head: false };
+
+    #[test]
+    fn a_head_is_kept_with_what_follows_its_status() {
+        let (line, mut last) = ("HTTP/1.1 200 OK\r\n", LastHead::default());
+        let status = "HTTP/1.1 200".len();
+        let long = format!("{line}x: {}\r\n\r\n", "x".repeat(MAX_LAST));
+        for (head, kept) in [
+            (format!("{line}content-length: 5\r\n\r\n"), Some(38)),
+            (format!("{line}content-length: 0\r\n\r\n"), Some(status)),
+            (long, Some(status)),
+        ] {
+            let before = last.of;
+            let used = last.read(&mut Parser::default(), RESPONSE, head.as_bytes()).0;
+            assert_eq!(Some(used), kept, "{head}");
+            match head.len() > MAX_LAST {
+                true => assert_eq!(last.of, before, "too long to be kept"),
+                false => assert_eq!(last.of, Some((RESPONSE, used, Found::Status(200)))),
+            }
+        }
+    }
 
     fn end(head: bool, close: bool) -> Found {
         Found::End { head, close }

@@ -2,9 +2,10 @@
 //! octets in each direction of a connection. `cargo run --release -p squall-flows --example sides
 //! [-- CONNECTIONS [6] [idle] [http3]]`, 6: over IPv6; idle: all connections stay open without data,
 //! and the memory of one is shown; http3: in place of connections, requests with answers of 100
-//! octets over 10 connections of HTTP/3 with 10 streams each. It goes by no clock, so
-//! `valgrind --tool=callgrind` counts the same instructions in each run, those of one end with
-//! `--toggle-collect='*clients*'` or `'*servers*'`.
+//! octets over 10 connections of HTTP/3 with 10 streams each, so CONNECTIONS is a multiple of 100. It
+//! goes by no clock, so `valgrind --tool=callgrind` counts the same instructions in each run (with
+//! http3 about the same, because keys are random), those of one end with
+//! `--toggle-collect='sides::clients*'` or `'sides::servers*'`.
 #![forbid(unsafe_code)]
 
 use std::{hint::black_box, time::Instant};
@@ -48,6 +49,8 @@ fn main() {
         std::env::args().nth(1).map_or(1_000_000, |n| n.parse().expect("a number"));
     let has = |option: &str| std::env::args().skip(2).any(|argument| argument == option);
     let (idle, http3) = (has("idle"), has("http3"));
+    let each = u64::from(HTTP3.0) * u64::from(HTTP3.1);
+    assert!(!http3 || !idle && connections.is_multiple_of(each), "http3: a multiple of {each}");
     let ranges = match has("6") {
         true => ["fd00::1-fd00::3fa", "fd01::1-fd01::9"],
         false => ["16.0.0.1-16.0.3.250", "48.0.0.1-48.0.0.9"],
@@ -131,6 +134,7 @@ fn main() {
             }
         }
         let client = || sides[0].statistics(false).templates[0].client.clone();
+        assert!(!http3 || client().failed.is_empty(), "{:?}", client().failed);
         done = match (idle, http3) {
             (true, _) => sides[1].active() as u64,
             (false, true) if client().completed == u64::from(HTTP3.0) => client().http[1],
