@@ -358,6 +358,16 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    fn start() -> Capture {
+        let options = Options {
+            interfaces: vec![InterfaceFormat::default()],
+            buffer: 16 * LEAST_CHUNK,
+            virtual_time: true,
+            ..Options::default()
+        };
+        Capture::start(options).unwrap()
+    }
+
     /// Gives `tap` frames of 1,000 octets, which arrived at 1 ms, until one chunk is full.
     fn fill_a_chunk(tap: &mut Tap) {
         let base = [0; 1000];
@@ -370,14 +380,8 @@ mod tests {
     /// Several taps: a writer that sorts waits for none of them.
     #[test]
     fn a_writer_of_several_taps_is_woken_by_each_idle_one() {
-        let options = Options {
-            interfaces: vec![InterfaceFormat::default()],
-            buffer: 16 * LEAST_CHUNK,
-            virtual_time: true,
-            ..Options::default()
-        };
         for _ in 0..100 {
-            let capture = Capture::start(options.clone()).unwrap();
+            let capture = start();
             let taps = capture.taps(0);
             let (mut fast, mut slow) = (taps(), taps());
             let shared = fast.shared.clone();
@@ -403,15 +407,9 @@ mod tests {
     /// Each wake-up costs two context switches: a tap between two blocks of its ring causes none.
     #[test]
     fn a_sleeping_writer_is_woken_once_the_oldest_packet_is_old_enough() {
-        let options = Options {
-            interfaces: vec![InterfaceFormat::default()],
-            buffer: 16 * LEAST_CHUNK,
-            virtual_time: true,
-            ..Options::default()
-        };
         // The writer also wakes by itself, a second after it fell asleep: then the test repeats.
         for _ in 0..100 {
-            let capture = Capture::start(options.clone()).unwrap();
+            let capture = start();
             let mut tap = capture.taps(0)();
             let shared = tap.shared.clone();
             while !shared.pool.writer_sleeps() {
