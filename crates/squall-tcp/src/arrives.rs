@@ -11,8 +11,8 @@ use crate::{
     core::{Class, Found, MAX_UNACKED, lag_ticks, rto},
     flow::{Bits, Flow, State},
     packet::{
-        IPV4, IPV6, Ip, Key, Options, Reject, STAMPED, SYN_HEADER, Segment, TCP_HEADER, TcpHeader,
-        ip_len, sack_blocks,
+        Ip, Key, Options, Reject, STAMPED, SYN_HEADER, Segment, TCP_HEADER, TcpHeader, ip_len,
+        sack_blocks,
     },
     pieces::{NO_PIECE, Pieces, Placed},
     seq::{distance, le, lt, max},
@@ -33,10 +33,11 @@ const DONE: ControlFlow<()> = ControlFlow::Break(());
 const CONTINUE: ControlFlow<()> = ControlFlow::Continue(());
 
 impl<A: Application> Stack<A> {
-    /// Fast path, for most packets: TCP with timestamps or no options, in a flow that expects the
-    /// segment. Returns whether it processed the packet; if not, nothing has changed and the slow
-    /// path has to process it.
-    #[inline(always)]
+    /// Fast path, for most packets but SYNs: TCP with timestamps or no options, in a flow that expects
+    /// the segment. Returns whether it processed the packet; if not, nothing has changed and the slow
+    /// path has to process it. Not inlined, because with the caller's values in registers too, most of
+    /// a segment's would not be.
+    #[inline(never)]
     pub(crate) fn receive_fast<const V6: bool>(
         &mut self,
         now: Nanos,
@@ -50,7 +51,7 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// [`Stack::receive_fast`] for segments without timestamps, and for SYNs.
+    /// [`Stack::receive_fast`] for segments without timestamps.
     #[inline(never)]
     fn receive_others<const V6: bool>(
         &mut self,
@@ -59,10 +60,6 @@ impl<A: Application> Stack<A> {
         verify: bool,
         near: &mut FlowHint,
     ) -> bool {
-        let flags = if V6 { IPV6 + 13 } else { IPV4 + 13 };
-        if packet.get(flags).is_some_and(|flags| flags & SYN != 0) {
-            return self.receive_syn::<V6>(now, packet, verify, near);
-        }
         match Segment::read_fast::<V6>(packet, verify) {
             Some((key, segment)) => self.receive_parsed(now, &key, &segment, near),
             None => false,
@@ -81,31 +78,6 @@ impl<A: Application> Stack<A> {
         let header = if segment.timestamps.is_some() { STAMPED } else { TCP_HEADER };
         let octets = ip_len(key.addresses) + header + segment.payload.len();
         self.receive_next(now, flow, segment, Some(octets)).is_some()
-    }
-
-    /// [`Stack::receive_fast`] for IPv4. Not inlined, because with the caller's values in registers
-    /// too, most of a segment's would not be.
-    #[inline(never)]
-    pub(crate) fn receive_fast4(
-        &mut self,
-        now: Nanos,
-        packet: &[u8],
-        verify: bool,
-        near: &mut FlowHint,
-    ) -> bool {
-        self.receive_fast::<false>(now, packet, verify, near)
-    }
-
-    /// [`Stack::receive_fast`] for IPv6.
-    #[inline(never)]
-    pub(crate) fn receive_fast6(
-        &mut self,
-        now: Nanos,
-        packet: &[u8],
-        verify: bool,
-        near: &mut FlowHint,
-    ) -> bool {
-        self.receive_fast::<true>(now, packet, verify, near)
     }
 
     /// As [`Stack::receive_fast`], for most SYNs that open a flow and for most SYN-ACKs.

@@ -11,7 +11,8 @@ use crate::{
     flow::{Bits, State},
     hash,
     packet::{
-        Addresses, ICMP, ICMP6, IPV4, Ip, Key, Reject, TCP, UDP, UDP_HEADER, ip_len, usual_key,
+        Addresses, ICMP, ICMP6, IPV4, IPV6, Ip, Key, Reject, TCP, UDP, UDP_HEADER, ip_len,
+        usual_key,
     },
     rest::Place,
     wheel::ticks,
@@ -378,12 +379,12 @@ impl<A: Application> Stack<A> {
         strays.packets_in += 1;
         strays.octets_in += packet.len() as u64;
         self.core.caused_by_packet(now);
+        let is_syn = |header: usize| packet.get(header + 13).is_some_and(|flags| flags & SYN != 0);
         let done = match packet.first().map(|first| first >> 4) {
-            Some(6) => self.receive_fast6(now, packet, verify, &mut near),
-            _ if packet.get(IPV4 + 13).is_some_and(|flags| flags & SYN != 0) => {
-                self.receive_syn::<false>(now, packet, verify, &mut near)
-            }
-            _ => self.receive_fast4(now, packet, verify, &mut near),
+            Some(6) if is_syn(IPV6) => self.receive_syn::<true>(now, packet, verify, &mut near),
+            Some(6) => self.receive_fast::<true>(now, packet, verify, &mut near),
+            _ if is_syn(IPV4) => self.receive_syn::<false>(now, packet, verify, &mut near),
+            _ => self.receive_fast::<false>(now, packet, verify, &mut near),
         };
         if done {
             return;

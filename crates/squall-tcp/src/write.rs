@@ -756,7 +756,8 @@ impl<A: Application> Stack<A> {
         let (bits, echo) = (f.bits, f.ts_recent);
         match usual_options(&class.tunables, bits, clock, echo) {
             Some(options) => {
-                self.write_syn_with::<V6>(now, flow, out, SYN_HEADER, |segment, ends, header| {
+                let of = (flow, clock, SYN_HEADER);
+                self.write_syn_with::<V6>(now, of, out, |segment, ends, header| {
                     write_tcp_with(segment, ends, header, options, 0);
                 })
             }
@@ -777,19 +778,19 @@ impl<A: Application> Stack<A> {
         let (bits, echo) = (f.bits, f.ts_recent);
         let options = syn_options(&class.tunables, bits, clock, echo);
         let octets = TCP_HEADER + options.octets();
-        self.write_syn_with::<V6>(now, flow, out, octets, |segment, ends, header| {
+        self.write_syn_with::<V6>(now, (flow, clock, octets), out, |segment, ends, header| {
             write_tcp(segment, ends, header, &options, false);
         })
     }
 
-    /// [`Stack::write_syn`], whose header of `header` octets `write` writes.
+    /// [`Stack::write_syn`], whose header of `header` octets `write` writes. `clock`: that of
+    /// timestamps.
     #[inline(always)]
     fn write_syn_with<const V6: bool>(
         &mut self,
         now: Nanos,
-        flow: u32,
+        (flow, clock, header): (u32, u32, usize),
         out: &mut impl Output,
-        header: usize,
         write: impl FnOnce(&mut [u8], Addresses, &TcpHeader),
     ) -> FastWrite {
         let core = &mut self.core;
@@ -827,7 +828,7 @@ impl<A: Application> Stack<A> {
         // Timed only the first time: Karn's algorithm applies to SYNs too (RFC 6298 §3).
         if retries == 0 {
             f.bits.set(Bits::TIMING);
-            f.rtt_sent = stamp(now + core.lag) as u16;
+            f.rtt_sent = clock as u16;
         }
         if !bits.has(Bits::RTX) {
             let wait = lag_ticks(core.lag, rto(f, class));

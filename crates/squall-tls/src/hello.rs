@@ -185,9 +185,14 @@ impl Hello {
         }
     }
 
+    /// Whether servers may give it tickets.
+    pub fn resumes(&self) -> bool {
+        self.resumes_tls13() || self.resumes_tls12()
+    }
+
     /// Whether servers may give it tickets of TLS 1.3, with which sessions are resumed with a new
     /// exchange of keys (RFC 8446 section 4.2.9).
-    pub fn resumes(&self) -> bool {
+    pub fn resumes_tls13(&self) -> bool {
         let modes = self.octets(kind::PSK_MODES).get(1..).unwrap_or_default();
         self.offers_version(0x0304) && modes.contains(&1)
     }

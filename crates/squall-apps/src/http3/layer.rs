@@ -654,12 +654,12 @@ fn lane_of(lanes: &[Lane], found: &mut usize, id: StreamId) -> Option<usize> {
 fn run<O: Observer, S: FlowSocket>(
     apps: &mut Apps<O>,
     socket: &mut S,
-    ends: Option<&Tuple>,
+    ends: &Tuple,
     lane: &mut Lane,
     failed: &mut bool,
     event: Event<'_>,
 ) {
-    streams::run(apps, socket, ends, lane, event);
+    streams::run(apps, socket, Some(ends), lane, event);
     *failed |= lane.state.has_failed();
 }
 
@@ -994,7 +994,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
     fn run(&mut self, at: usize, event: Event<'_>) {
         let Connection { lanes, ends, failed, .. } = &mut *self.connection;
         if !*failed {
-            run(self.apps, self.socket, Some(ends), &mut lanes[at], failed, event);
+            run(self.apps, self.socket, ends, &mut lanes[at], failed, event);
         }
     }
 
@@ -1302,7 +1302,7 @@ impl<O: Observer, S: FlowSocket> Flow<'_, O, S> {
             role,
             tally: &mut *tally,
             program: self.program,
-            ends: Some(ends),
+            ends,
             lanes,
             found,
             ids: &mut *self.ids,
@@ -1811,7 +1811,7 @@ struct Receiver<'a, O, S> {
     role: Role,
     tally: &'a mut Tally,
     program: ProgramId,
-    ends: Option<&'a Tuple>,
+    ends: &'a Tuple,
     lanes: &'a mut Vec<Lane>,
     found: &'a mut usize,
     ids: &'a mut Ids,
@@ -1874,7 +1874,7 @@ impl<O: Observer, S: FlowSocket> Receiver<'_, O, S> {
             *self.failed = Some(error);
             return;
         }
-        let (socket, ends) = (&mut *self.socket, self.ends);
+        let (socket, ends) = (&mut *self.socket, Some(self.ends));
         self.apps.fail_flow(&mut LaneSocket { socket, lane, ends }, Some(error));
         *self.lane_failed |= self.lanes[at].state.has_failed();
     }
@@ -1958,7 +1958,7 @@ impl<O: Observer, S: FlowSocket> Events for Receiver<'_, O, S> {
             Role::Server => {
                 let mut lane = self.lanes.swap_remove(at);
                 let gone = Event::Gone(Reason::Reset);
-                streams::run(self.apps, self.socket, self.ends, &mut lane, gone);
+                streams::run(self.apps, self.socket, Some(self.ends), &mut lane, gone);
                 self.ids.put(lane.id);
             }
         }

@@ -220,8 +220,7 @@ fn hello(
         }
         Ok(Arc::new(hello))
     });
-    let resumes = |hello: &Arc<Hello>| hello.resumes() || hello.resumes_tls12();
-    if spec.resumption && !servers && with_protocols.as_ref().is_ok_and(|hello| !resumes(hello)) {
+    if spec.resumption && !servers && with_protocols.as_ref().is_ok_and(|hello| !hello.resumes()) {
         let found = "tls.resumption has no effect: this hello gets no tickets";
         mistakes.note(text, found, "try leaving out one of them");
     }

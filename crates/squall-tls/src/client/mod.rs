@@ -179,8 +179,7 @@ impl HelloClientConfig {
     /// the hello. Copies that are made later have the same tickets. `clock`: for their
     /// lifetimes.
     pub fn keep_tickets(&mut self, clock: Arc<dyn TimeProvider>) {
-        let resumes = self.hello.resumes() || self.hello.resumes_tls12();
-        self.tickets = resumes.then(|| Arc::new(Tickets::new(clock)));
+        self.tickets = self.hello.resumes().then(|| Arc::new(Tickets::new(clock)));
     }
 }
 

@@ -215,7 +215,7 @@ impl HelloClient {
         flight.extend_from_slice(&[message::FINISHED, 0, 0, len]);
         flight.extend_from_slice(verify);
         self.write(HANDSHAKE, &flight, out);
-        if self.config.tickets.is_some() && self.config.hello.resumes() {
+        if self.config.tickets.is_some() && self.config.hello.resumes_tls13() {
             handshake.transcript.add(&flight[begin..]);
             let secret = exchange.schedule.resumption(handshake.transcript.hash().as_ref());
             self.resumption = Some(Box::new((handshake.name.clone(), secret)));

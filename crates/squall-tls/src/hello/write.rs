@@ -317,7 +317,7 @@ mod tests {
         let psk = Some(Psk { identity: b"ticket", obfuscated_age: 0x0102_0304, binder: 32 });
         let at_the_end =
             [&[0, 41, 0, 49, 0, 12, 0, 6][..], b"ticket", &[1, 2, 3, 4, 0, 33, 32], &[0; 32]];
-        for browser in Browser::all().filter(|one| one.hello().resumes()) {
+        for browser in Browser::all().filter(|one| one.hello().resumes_tls13()) {
             let hello = browser.hello();
             let with = written(&hello, &Fresh { psk, ..fresh(&RANDOM) });
             assert!(with.ends_with(&at_the_end.concat()), "{}", browser.name);
@@ -329,7 +329,7 @@ mod tests {
             let padding = if is_padded { (512 - len).max(5) } else { 0 };
             assert_eq!(with.len(), len + padding, "{}", browser.name);
         }
-        assert!(Hello::named("chrome-99").unwrap().resumes());
+        assert!(Hello::named("chrome-99").unwrap().resumes_tls13());
     }
 
     #[test]
