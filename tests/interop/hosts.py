@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 from flows import LOCAL, REMOTE, SQUALL, V4, V6, inside, network, wait
-from tools import Failed, run, same
+from tools import MALFORMED, Failed, run, same
 
 CLIENTS = 200
 CLIENTS_OF_KEA = 50
@@ -104,7 +104,7 @@ def captured(capture, expression):
         tcpdump.terminate()
         _, summary = tcpdump.communicate(timeout=10)
     same("frames that tcpdump missed", re.findall(r"(\d+) packets dropped", summary), ["0"])
-    same("malformed frames", run("tshark", "-r", capture, "-Y", "_ws.malformed").stdout, "")
+    same("malformed frames", run("tshark", "-r", capture, "-Y", MALFORMED).stdout, "")
 
 
 def has_link_local():
@@ -554,7 +554,7 @@ def kinds(capture):
 
 def well_formed(capture):
     """Tshark sees the four messages of each client, and nothing malformed."""
-    bad = run("tshark", "-r", capture, "-Y", "_ws.malformed").stdout
+    bad = run("tshark", "-r", capture, "-Y", MALFORMED).stdout
     same("malformed frames", bad, "")
     found = kinds(capture)
     for kind in "1235":

@@ -33,7 +33,7 @@ from flows import (
 )
 from hosts import captured
 from hosts import server as running
-from tools import Failed, run, same
+from tools import MALFORMED, Failed, run, same
 
 LOSSY = "af_packet:va,drop=0.01,reorder=0.01,seed=3"
 PAGE = 32 * 1024
@@ -223,7 +223,7 @@ def squall_clients(folder):
         read += ["-o", f"tls.keylog_file:{keys}"]
         paths = run(*read, "-Y", "http2", "-T", "fields", "-e", "http2.headers.path").stdout
         same(f"{what}: requests that tshark reads", paths.count("/page"), 16)
-        wrong = '_ws.malformed or (http2 and _ws.expert.severity == "Error")'
+        wrong = f'{MALFORMED} or (http2 and _ws.expert.severity == "Error")'
         same(f"{what}: malformed frames", run(*read, "-Y", wrong).stdout, "")
 
     what = "a server with fewer streams than the client"
@@ -407,7 +407,7 @@ def given_hellos(folder):
             s_server(port, what, options, cipher)
     read = ["tshark", "-r", capture, "-o", f"tls.keylog_file:{keys}"]
     read += [word for port in range(443, 452) for word in ("-d", f"tcp.port=={port},tls")]
-    wrong = '_ws.malformed or ((tls or http2) and _ws.expert.severity == "Error")'
+    wrong = f'{MALFORMED} or ((tls or http2) and _ws.expert.severity == "Error")'
     same("hellos: malformed", run(*read, "-Y", wrong).stdout, "")
     fields = ["tcp.dstport", "tls.handshake.extensions_server_name", "http.request.uri"]
     read += ["-Y", "tls.handshake.type == 1 or http.request.uri", "-T", "fields"]
