@@ -29,8 +29,8 @@ def run(*argv, ok=(0,), **options):
 
 
 # Tshark's filter for malformed frames. Not for those in which TCP sends octets again with other
-# boundaries, as Linux does when our end had no CPU for some milliseconds: tshark's reassembly does
-# not expect that.
+# boundaries, as Linux does when the other end had no CPU for some milliseconds: tshark's reassembly
+# does not expect that.
 MALFORMED = (
     "(_ws.malformed and not (_ws.malformed.reassembly"
     " and (tcp.analysis.retransmission or tcp.analysis.out_of_order)))"

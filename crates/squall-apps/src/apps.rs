@@ -13,7 +13,7 @@ use crate::{
     Delay, Observer, Program, ProgramError, ProtocolError, Role, Transport,
     answers::Kept,
     calls::{Calls, RequestState},
-    code::{Code, NO_TAKE, Op, TakeOf, Traits, compile},
+    code::{Code, NO_TAKE, Op, Owner, TakeOf, Traits, compile},
     grpc::Call,
     http::{Found, Kind, LastHead, Parser},
     http2::{self, Http2, Http2Counts, STREAMS},
@@ -26,7 +26,7 @@ use crate::{
     websocket::{Connections, FRAMED, KEPT, SHARED},
 };
 
-mod at_once;
+pub(crate) mod at_once;
 mod grpc;
 mod websocket;
 
@@ -114,8 +114,6 @@ const MAX_STASHED: usize = 64 << 10;
 #[derive(Clone, Debug, Default)]
 pub struct Apps<O = ()> {
     code: Arc<Code>,
-    /// By program: the role of those whose events can be handled at once.
-    at_once: Vec<Option<Role>>,
     seed: u64,
     listeners: Listeners,
     /// Variables and loop counters of flows whose programs have more than one.
@@ -249,7 +247,6 @@ impl<O: Observer> Apps<O> {
     pub fn new(seed: u64, observer: O) -> Self {
         Self {
             code: Arc::default(),
-            at_once: vec![],
             seed,
             listeners: Listeners::default(),
             rows: vec![],
@@ -276,7 +273,6 @@ impl<O: Observer> Apps<O> {
     pub fn share<P: Observer>(&self, observer: P) -> Apps<P> {
         Apps {
             code: self.code.clone(),
-            at_once: self.at_once.clone(),
             listeners: self.listeners.clone(),
             proxy: self.proxy.clone(),
             secure: self.secure.clone(),
@@ -292,10 +288,9 @@ impl<O: Observer> Apps<O> {
     /// The first error in it, with the number of the instruction.
     pub fn add(&mut self, program: &Program) -> Result<ProgramId, ProgramError> {
         let code = compile(program)?;
-        let number = Arc::make_mut(&mut self.code)
-            .append(code)
-            .map_err(|mistake| program.error(0, mistake))?;
-        self.at_once.push(at_once::role(&self.code.programs[usize::from(number)].traits));
+        let all = Arc::make_mut(&mut self.code);
+        let number = all.append(code).map_err(|mistake| program.error(0, mistake))?;
+        all.add_tracks(number);
         Ok(ProgramId(number))
     }
 
@@ -306,7 +301,7 @@ impl<O: Observer> Apps<O> {
     pub fn secure(&mut self, program: ProgramId, tls: &Tls) {
         assert!(self.transport(program) == Transport::Tcp, "TLS is over TCP");
         self.secure.get_or_insert_default().add(program, tls);
-        self.at_once[usize::from(program.0)] = None;
+        Arc::make_mut(&mut self.code).remove_tracks(program.0);
     }
 
     /// Puts headers of the PROXY protocol in front of this program's flows: clients send one,
@@ -318,7 +313,7 @@ impl<O: Observer> Apps<O> {
         let tcp = self.transport(program) == Transport::Tcp;
         assert!(tcp, "the PROXY protocol is over TCP");
         self.proxy.get_or_insert_default().add(program, settings);
-        self.at_once[usize::from(program.0)] = None;
+        Arc::make_mut(&mut self.code).remove_tracks(program.0);
     }
 
     /// Runs this program over streams of HTTP/2, several times in each flow: inside of TLS if
@@ -335,10 +330,11 @@ impl<O: Observer> Apps<O> {
         // HTTP/1.1 has no streams for calls.
         let settings =
             &Http2 { fallback: settings.fallback && !self.speaks_grpc(program), ..*settings };
+        // Before the code is shared for a moment, which would make this a copy of all of it.
+        Arc::make_mut(&mut self.code).remove_tracks(program.0);
         let code = self.code.clone();
         let messages = messages_of(&code, program);
         self.http2.get_or_insert_default().add(program, role, layers, settings, messages);
-        self.at_once[usize::from(program.0)] = None;
     }
 
     /// Runs this program over streams of HTTP/3, several times in each flow, which is one of
@@ -350,10 +346,11 @@ impl<O: Observer> Apps<O> {
     pub fn over_http3(&mut self, program: ProgramId, settings: &Http3, tls: &Tls, origin: Instant) {
         assert!(self.transport(program) == Transport::Tcp, "programs write octets in order");
         let role = self.role(program);
+        // As in `over_http2`.
+        Arc::make_mut(&mut self.code).remove_tracks(program.0);
         let code = self.code.clone();
         let messages = messages_of(&code, program);
         self.http3.get_or_insert_default().add(program, role, settings, tls, origin, messages);
-        self.at_once[usize::from(program.0)] = None;
     }
 
     /// Counts over all connections of a program; `None` if it is not over HTTP/3.
@@ -434,7 +431,7 @@ impl<O: Observer> Apps<O> {
     /// The program that a flow runs.
     #[must_use]
     pub fn program(&self, state: &State) -> ProgramId {
-        ProgramId(self.code.owner[(state.at & AT) as usize])
+        ProgramId(self.code.owner[(state.at & AT) as usize].program)
     }
 
     #[must_use]
@@ -494,6 +491,8 @@ impl<O: Observer> Apps<O> {
     pub fn memory(&self) -> usize {
         let stashed: usize = self.stash.values().chain(&self.spare).map(Vec::capacity).sum();
         self.code.ops.capacity() * size_of::<Op>()
+            + self.code.owner.capacity() * size_of::<Owner>()
+            + self.code.tracks.capacity() * size_of::<at_once::Track>()
             + self.rows.capacity() * size_of::<[u32; 8]>()
             + self.kept.values().map(Kept::memory).sum::<usize>()
             + stashed
@@ -823,10 +822,17 @@ impl<O: Observer> Apps<O> {
     /// See [`Application::accept`].
     #[inline]
     pub fn on_accept(&mut self, now: Nanos, tuple: &Tuple) -> Option<(ClassId, State)> {
+        let (class, program) = self.server_of(tuple)?;
+        Some((class, self.server(program, now, tuple)))
+    }
+
+    /// The class and the program of a flow that a peer opens.
+    #[inline]
+    pub fn server_of(&mut self, tuple: &Tuple) -> Option<(ClassId, ProgramId)> {
         let (listener, known) = self.listeners.find(tuple)?;
         let (class, program) = (listener.class, listener.program);
         self.unknown_peers += u64::from(!known);
-        Some((class, self.server(program, now, tuple)))
+        Some((class, program))
     }
 
     /// Number of flows assigned to the first of several programs because no listener includes their
@@ -1924,7 +1930,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
 
     /// Continues with the program's last operation.
     fn jump_to_end(&mut self) -> Step {
-        let owner = self.apps.code.owner[(self.state.at & AT) as usize];
+        let owner = self.apps.code.owner[(self.state.at & AT) as usize].program;
         let next_start = match self.apps.code.programs.get(usize::from(owner) + 1) {
             Some(next) => next.traits.start,
             None => self.apps.code.ops.len() as u32,
@@ -2098,20 +2104,68 @@ impl TakeForm {
     }
 }
 
-/// Listeners, ordered by transport and port, then by time of addition.
+/// Listeners, in the order in which they were added.
 #[derive(Clone, Debug, Default)]
 struct Listeners {
-    all: Vec<(Transport, Listener)>,
+    all: Vec<Listening>,
     /// Indexes of the listeners on each port, for TCP and UDP; built if there are many.
     by_port: Vec<Vec<u32>>,
+    /// Whether one of them serves only some peers.
+    of_peers: bool,
+}
+
+/// A listener, with its ranges in the form that is compared for each flow.
+#[derive(Clone, Debug)]
+struct Listening {
+    transport: Transport,
+    ports: (u16, u16),
+    addresses: Addresses,
+    listener: Listener,
+}
+
+/// First and last address.
+#[derive(Clone, Copy, Debug)]
+enum Addresses {
+    V4(u32, u32),
+    V6(u128, u128),
 }
 
 /// Most listeners for which a linear search is used.
 const MAX_LINEAR: usize = 8;
 
+impl Listening {
+    fn new(listener: Listener, transport: Transport) -> Self {
+        let ports = (*listener.ports.start(), *listener.ports.end());
+        let addresses = match (*listener.addresses.start(), *listener.addresses.end()) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => Addresses::V4(first.to_bits(), last.to_bits()),
+            (IpAddr::V6(first), IpAddr::V6(last)) => Addresses::V6(first.to_bits(), last.to_bits()),
+            _ => panic!("a range of addresses has one family"),
+        };
+        Self { transport, ports, addresses, listener }
+    }
+
+    #[inline]
+    fn fits(&self, transport: Transport, tuple: &Tuple) -> bool {
+        let (first, last) = self.ports;
+        let has_port = first <= tuple.local_port && tuple.local_port <= last;
+        self.transport == transport
+            && has_port
+            && match (self.addresses, tuple.local) {
+                (Addresses::V4(first, last), IpAddr::V4(local)) => {
+                    (first..=last).contains(&local.to_bits())
+                }
+                (Addresses::V6(first, last), IpAddr::V6(local)) => {
+                    (first..=last).contains(&local.to_bits())
+                }
+                _ => false,
+            }
+    }
+}
+
 impl Listeners {
     fn add(&mut self, listener: Listener, transport: Transport) {
-        self.all.push((transport, listener));
+        self.of_peers |= listener.peers.is_some();
+        self.all.push(Listening::new(listener, transport));
         let mut from = self.all.len() - 1;
         if self.all.len() > MAX_LINEAR && self.by_port.is_empty() {
             (self.by_port, from) = (vec![vec![]; 1 << 17], 0);
@@ -2119,31 +2173,35 @@ impl Listeners {
         if self.by_port.is_empty() {
             return;
         }
-        for (i, (transport, listener)) in self.all.iter().enumerate().skip(from) {
-            for port in listener.ports.clone() {
-                self.by_port[row(*transport, port)].push(i as u32);
+        for (i, of) in self.all.iter().enumerate().skip(from) {
+            for port in of.listener.ports.clone() {
+                self.by_port[row(of.transport, port)].push(i as u32);
             }
         }
     }
 
     fn remove(&mut self, program: ProgramId) {
         let all = std::mem::take(self).all;
-        let others = all.into_iter().filter(|(_, listener)| listener.program != program);
-        others.for_each(|(transport, listener)| self.add(listener, transport));
+        let others = all.into_iter().filter(|of| of.listener.program != program);
+        others.for_each(|of| self.add(of.listener, of.transport));
     }
 
     /// The listener of a flow, and whether it includes the flow's peer.
     #[inline]
     fn find(&self, tuple: &Tuple) -> Option<(&Listener, bool)> {
-        let transport = match tuple.kind {
-            FlowKind::Tcp => Transport::Tcp,
-            FlowKind::Udp => Transport::Udp,
-        };
-        let fits = |(of, listener): &&(Transport, Listener)| {
-            *of == transport
-                && listener.ports.contains(&tuple.local_port)
-                && listener.addresses.contains(&tuple.local)
-        };
+        if !self.by_port.is_empty() || self.of_peers {
+            return self.find_among_many(tuple);
+        }
+        let transport = transport_of(tuple);
+        let first = self.all.iter().find(|of| of.fits(transport, tuple))?;
+        Some((&first.listener, true))
+    }
+
+    /// [`Listeners::find`] if there are many, or if some serve only some peers.
+    #[inline(never)]
+    fn find_among_many(&self, tuple: &Tuple) -> Option<(&Listener, bool)> {
+        let transport = transport_of(tuple);
+        let fits = |of: &&Listening| of.fits(transport, tuple);
         match self.by_port.get(row(transport, tuple.local_port)) {
             None => Self::first(self.all.iter().filter(fits), tuple),
             Some(these) => {
@@ -2154,13 +2212,12 @@ impl Listeners {
 
     /// One pass over the listeners that fit: the first that names the flow's peer, otherwise the
     /// first that names none, otherwise the first.
-    #[inline]
     fn first<'a>(
-        fit: impl Iterator<Item = &'a (Transport, Listener)>,
+        fit: impl Iterator<Item = &'a Listening>,
         tuple: &Tuple,
     ) -> Option<(&'a Listener, bool)> {
         let (mut of_all, mut of_others) = (None, None);
-        for (_, listener) in fit {
+        for Listening { listener, .. } in fit {
             match &listener.peers {
                 Some(peers) if peers.includes(tuple) => return Some((listener, true)),
                 Some(_) => of_others = of_others.or(Some(listener)),
@@ -2169,6 +2226,14 @@ impl Listeners {
         }
         let of_all = of_all.map(|listener| (listener, true));
         of_all.or_else(|| of_others.map(|listener| (listener, false)))
+    }
+}
+
+#[inline]
+fn transport_of(tuple: &Tuple) -> Transport {
+    match tuple.kind {
+        FlowKind::Tcp => Transport::Tcp,
+        FlowKind::Udp => Transport::Udp,
     }
 }
 

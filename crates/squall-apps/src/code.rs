@@ -10,6 +10,7 @@ use crate::{
     MessageRef, Mistake, Part, Program, ProgramError, Role, Take, TakeForm, Times, Transport,
     Value,
     answers::{Checked, Source},
+    apps::at_once::Track,
     grpc::{self, Status, Statuses},
     message::{COOKIES, Ready, known},
     requests,
@@ -279,8 +280,10 @@ pub struct RedirectOf {
 #[derive(Clone, Debug, Default)]
 pub struct Code {
     pub ops: Vec<Op>,
-    /// Per operation, the program that it belongs to.
-    pub owner: Vec<u16>,
+    /// Per operation.
+    pub owner: Vec<Owner>,
+    /// See [`Owner::track`].
+    pub tracks: Vec<Track>,
     pub programs: Vec<Info>,
     pub messages: Vec<Ready>,
     pub pieces: Vec<PieceOf>,
@@ -294,6 +297,14 @@ pub struct Code {
     pub extracts: Vec<ExtractOf>,
     pub checks: Vec<Checked>,
     pub redirects: Vec<RedirectOf>,
+}
+
+/// The program and the track of an operation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Owner {
+    pub program: u16,
+    /// The number of the track that begins at the operation, `NO_TRACK`, or `END`.
+    pub track: u32,
 }
 
 /// A program in the interpreter's form.
@@ -1388,7 +1399,7 @@ impl<'a> Compiler<'a> {
             }),
             keepalive: receives(|op| matches!(op, Op::Within { keepalive: true, .. })),
         };
-        self.code.owner = vec![0; self.code.ops.len()];
+        self.code.owner = vec![Owner::default(); self.code.ops.len()];
         self.code.programs.push(Info {
             name: program.name.as_str().into(),
             traits,
@@ -1734,7 +1745,8 @@ impl Op {
 impl Code {
     /// The pieces that a program sends.
     pub fn pieces_of(&self, program: u16) -> impl Iterator<Item = u32> {
-        let own = self.ops.iter().zip(&self.owner).filter(move |(_, owner)| **owner == program);
+        let all = self.ops.iter().zip(&self.owner);
+        let own = all.filter(move |(_, owner)| owner.program == program);
         own.flat_map(|(op, _)| match *op {
             Op::Send { piece, .. } | Op::GrpcCall { piece, .. } => vec![piece],
             Op::GrpcAccept { accept } => {
@@ -1805,7 +1817,7 @@ impl Code {
             }
             op
         }));
-        self.owner.resize(self.ops.len(), number as u16);
+        self.owner.resize(self.ops.len(), Owner { program: number as u16, ..Owner::default() });
         self.programs.extend(
             other
                 .programs

@@ -64,7 +64,7 @@ pub use model::{
     Amount, Check, Compare, Condition, Delay, Instruction, MessageRef, Mistake, Origin, Program,
     ProgramError, Role, Take, TakeForm, Times, Transport, Value,
 };
-pub use observer::{Counts, EarlyData, Observer, ProtocolError};
+pub use observer::{Counts, EarlyData, Observer, ProtocolError, Report};
 pub use squall_tls::{TlsSettings, TlsSettingsError, TlsVersion};
 pub use streams::StreamCounts;
 pub use tls::{KeyLog, Tls};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use squall_tcp::Reason;
+use squall_tcp::{FlowId, Reason};
 use squall_units::Nanos;
 
 use crate::ProgramId;
@@ -96,6 +96,46 @@ pub trait Observer {
     /// The flow has ended; `finished`: whether the program had reached its end.
     #[inline]
     fn gone(&mut self, _program: ProgramId, _reason: Reason, _finished: bool) {}
+
+    /// The calls above for one segment of `flow`, at `now`, with the values of the report. An observer that finds its
+    /// counters by the program can do so once.
+    #[inline]
+    fn at_once(&mut self, program: ProgramId, _flow: FlowId, _now: Nanos, report: Report) {
+        if let Some(setup) = report.established {
+            self.established(program, setup);
+        }
+        if report.received > 0 {
+            self.received(program, report.received);
+        }
+        if let Some(took) = report.first_octet {
+            self.first_octet(program, took);
+        }
+        if report.sent > 0 {
+            self.sent(program, report.sent);
+        }
+        if report.requested > 0 {
+            self.requested(program, report.requested);
+        }
+        if let Some(took) = report.transaction {
+            self.transaction(program, took);
+        }
+        if report.finished {
+            self.finished(program);
+        }
+    }
+}
+
+/// The effects of one segment: the arguments of the methods of [`Observer`] with these names. 0 and
+/// `None`: it has not happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub established: Option<Nanos>,
+    pub received: u32,
+    pub first_octet: Option<Nanos>,
+    pub sent: u32,
+    pub requested: u32,
+    pub transaction: Option<Nanos>,
+    pub finished: bool,
 }
 
 /// Ignores all events.

@@ -1,10 +1,11 @@
 //! Benchmark of flows without engine and ports: clients and servers exchange frames in memory, 100
 //! octets in each direction of a connection. `cargo run --release -p squall-flows --example sides
-//! [-- CONNECTIONS [6] [idle] [http3]]`, 6: over IPv6; idle: all connections stay open without data,
-//! and the memory of one is shown; http3: in place of connections, requests with answers of 100
-//! octets over 10 connections of HTTP/3 with 10 streams each, so CONNECTIONS is a multiple of 100. It
-//! goes by no clock, so `valgrind --tool=callgrind` counts the same instructions in each run (with
-//! http3 about the same, because keys are random), those of one end with
+//! [-- CONNECTIONS [6] [wait] [random] [idle] [http3]]`, 6: over IPv6; wait: with a TIME-WAIT of 1 s,
+//! and ports in sequence, as by default; random: in random order; idle: all connections stay open
+//! without data, and the memory of one is shown; http3: in place of connections, requests with
+//! answers of 100 octets over 10 connections of HTTP/3 with 10 streams each, so CONNECTIONS is a
+//! multiple of 100. It goes by no clock, so `valgrind --tool=callgrind` counts the same instructions
+//! in each run (with http3 about the same, because keys are random), those of one end with
 //! `--toggle-collect='sides::clients*'` or `'sides::servers*'`.
 #![forbid(unsafe_code)]
 
@@ -60,15 +61,17 @@ fn main() {
         (false, true) => u32::from(HTTP3.0),
         (false, false) => 64,
     };
+    let in_order = has("wait") && !has("random");
     let pool = |name: &str, range: &str| Pool {
         name: name.into(),
         ranges: vec![range.parse().expect("a range")],
         ports: 1024..=65535,
-        order: Order::Random,
+        order: if in_order { Order::Sequential } else { Order::Random },
         hosts: None,
         shared: false,
     };
-    let tunables = Tunables { time_wait: Nanos::ZERO, ..Tunables::default() };
+    let time_wait = if has("wait") { Nanos(1_000_000_000) } else { Nanos::ZERO };
+    let tunables = Tunables { time_wait, ..Tunables::default() };
     let client = Program::client("get");
     let client = if idle { client.delay("10000 s") } else { client };
     let client = client.send(&"g".repeat(100)).recv(100);
@@ -110,7 +113,7 @@ fn main() {
     };
     let side = |number, role| {
         let network = Network { mac: MacAddr([2, 0, 0, 0, number, 0]), ..Network::default() };
-        let flows = users.max(1 << 14);
+        let flows = users.max(if has("wait") { 1 << 22 } else { 1 << 14 });
         let origin = http3.then(Instant::now);
         Side::new(&load, &network, SideSettings { role, flows, origin, ..SideSettings::default() })
             .expect("a good load")

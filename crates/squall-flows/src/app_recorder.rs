@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, time::Instant};
 
 use squall_apps::{
     Apps, EarlyData, Http2, Http3, Observer, Program, ProgramError, ProgramId, ProtocolError,
-    State, Tls,
+    Report, State, Tls,
 };
 use squall_tcp::{
     Application, ClassId, Deed, Event, Events, FlowId, Piece, Reason, Socket, StateParts, Tuple,
@@ -25,8 +25,6 @@ pub(crate) struct AppRecorder {
     /// addresses change.
     pub clients: Vec<(Option<Tuples>, Option<Tuples>)>,
     pub served: ServedHosts,
-    /// Indexed by flow number; only for flows that this side began.
-    begun: Vec<Begun>,
     /// The flow that is being begun, because a UDP flow may end before its number is known.
     pub beginning: Option<Begun>,
     /// Whether open flows are being aborted because time is up.
@@ -82,6 +80,8 @@ impl Begun {
 pub(crate) struct Recorder {
     programs: Vec<ProgramInfo>,
     recorded: Vec<Recorded>,
+    /// Indexed by flow number; only for flows that this side began.
+    begun: Vec<Begun>,
     failed: Vec<FailedConversation>,
     /// By number, why clients of conversations failed last. Unlike `failed`, it needs no limit,
     /// because it has one entry for each conversation at most.
@@ -122,7 +122,6 @@ impl AppRecorder {
             serving: None,
             clients: Vec::new(),
             served: ServedHosts::new(),
-            begun: Vec::new(),
             beginning: None,
             stopping: false,
             aborting: None,
@@ -191,20 +190,15 @@ impl AppRecorder {
     #[inline]
     pub fn began(&mut self, id: FlowId, program: ProgramId, begun: Begun) {
         // If `beginning` is already empty, the flow has ended and is recorded.
-        if self.beginning.take().is_none() {
-            return;
+        if self.beginning.take().is_some() {
+            self.apps.observer_mut().began(id, program, begun);
         }
-        let at = id.0 as usize;
-        if at >= self.begun.len() {
-            self.begun.resize(at + 1, Begun::default());
-        }
-        self.begun[at] = begun;
-        self.apps.observer_mut().opened(program);
     }
 
     /// The age of flow `id`, which this side began.
     pub fn lasted(&self, id: FlowId, now: Nanos) -> Option<Nanos> {
-        self.begun.get(id.0 as usize).map(|begun| Nanos(begun.until(now).0))
+        let begun = self.apps.observer().begun.get(id.0 as usize);
+        begun.map(|begun| Nanos(begun.until(now).0))
     }
 
     /// Drains the templates of ended client flows, each with the time at which the end was due.
@@ -220,7 +214,7 @@ impl AppRecorder {
     }
 
     pub fn memory(&self) -> usize {
-        self.apps.memory() + self.begun.capacity() * size_of::<Begun>()
+        self.apps.memory() + self.apps.observer().begun.capacity() * size_of::<Begun>()
     }
 
     /// See [`Apps::rebound`].
@@ -234,16 +228,39 @@ impl AppRecorder {
     fn note_answer(&mut self, socket: &mut Socket<'_, State>) {
         if std::mem::take(&mut self.apps.observer_mut().answering) {
             let (flow, now) = (socket.id(), socket.real());
-            self.answered(self.apps.program(socket.state()), flow, now);
+            let program = self.apps.program(socket.state());
+            self.apps.observer_mut().answered(program, flow, now);
         }
     }
 
-    /// Records the begin of the first answer of a flow of this side.
-    fn answered(&mut self, program: ProgramId, flow: FlowId, now: Nanos) {
-        let Some(begun) = self.begun.get_mut(flow.0 as usize) else { return };
-        if let Some(took) = begun.first_answer(now) {
-            self.apps.observer_mut().at(program).first_byte_from_start.record(took);
+    /// Handles an event that [`Apps::on_closed`] does not.
+    #[inline(never)]
+    fn event_otherwise(&mut self, socket: &mut Socket<'_, State>, event: Event<'_>) {
+        match event {
+            Event::Gone(reason) => self.gone(socket, reason),
+            _ => {
+                self.apps.on_event(socket, event);
+                self.note_answer(socket);
+            }
         }
+    }
+
+    /// Records the end of a flow.
+    fn gone(&mut self, socket: &mut Socket<'_, State>, reason: Reason) {
+        let program = self.apps.program(socket.state());
+        self.apps.on_event(socket, Event::Gone(reason));
+        let (flow, at) = (socket.id(), (socket.real(), socket.due()));
+        let aborted = self.aborting.or(self.stopping.then_some(Failure::Stopped));
+        let begun = self.beginning.take();
+        let recorder = self.apps.observer_mut();
+        recorder.answering = false;
+        if let Some(begun) = begun {
+            // Recorded as begun here, because a UDP flow may end within `connect`, before `began`
+            // is called.
+            recorder.began(flow, program, begun);
+        }
+        let (reason, finished) = recorder.gone.take().unwrap_or((reason, false));
+        recorder.over(program, flow, Failure::of(reason, finished, aborted), at);
     }
 
     /// The flow as listeners know it: hosts have substitute addresses there.
@@ -258,28 +275,14 @@ impl Application for AppRecorder {
 
     #[inline]
     fn event(&mut self, socket: &mut Socket<'_, State>, event: Event<'_>) {
-        let Event::Gone(reason) = event else {
-            self.apps.on_event(socket, event);
-            return self.note_answer(socket);
-        };
-        let (state, flow) = (*socket.state(), socket.id());
-        let program = self.apps.program(&state);
-        if reason != Reason::Closed || !self.apps.on_closed(&state, flow) {
-            self.apps.on_event(socket, event);
+        let flow = socket.id();
+        if event == Event::Gone(Reason::Closed)
+            && let Some(program) = self.apps.on_closed(socket.state(), flow)
+        {
+            let at = (socket.real(), socket.due());
+            return self.apps.observer_mut().over(program, flow, None, at);
         }
-        self.apps.observer_mut().answering = false;
-        let (id, now, due) = (flow.0 as usize, socket.real(), socket.due());
-        let begun = match self.beginning.take() {
-            // Recorded as begun here, because a UDP flow may end within `connect`, before `began`
-            // is called.
-            Some(begun) => {
-                self.apps.observer_mut().opened(program);
-                begun
-            }
-            None => self.begun.get(id).copied().unwrap_or_default(),
-        };
-        let aborted = self.aborting.or(self.stopping.then_some(Failure::Stopped));
-        self.apps.observer_mut().over(program, reason, aborted, (now, due), begun);
+        self.event_otherwise(socket, event);
     }
 
     #[inline]
@@ -290,11 +293,7 @@ impl Application for AppRecorder {
         now: Nanos,
         events: Events<'_>,
     ) -> Option<Deed> {
-        let deed = self.apps.on_events(state, flow, now, events);
-        if std::mem::take(&mut self.apps.observer_mut().answering) {
-            self.answered(self.apps.program(state), flow, now);
-        }
-        deed
+        self.apps.on_events(state, flow, now, events)
     }
 
     #[inline]
@@ -313,30 +312,38 @@ impl Application for AppRecorder {
         if self.stopping {
             return None;
         }
-        let listened = if self.served.is_empty() { *flow } else { self.listened(flow) };
-        let apps = &mut self.apps;
-        let (class, state) = match &mut self.serving {
-            None => apps.on_accept(now, &listened)?,
+        let substitute;
+        let listened = match self.served.is_empty() {
+            true => flow,
+            false => {
+                substitute = self.listened(flow);
+                &substitute
+            }
+        };
+        let (class, program, tuple) = match &mut self.serving {
+            None => {
+                let (class, program) = self.apps.server_of(listened)?;
+                (class, program, listened)
+            }
             Some(serving) => {
                 let known = serving.take(flow);
                 // A template may also have servers at the same address and port.
                 let accepted = match known {
                     Some((_, true)) => None,
-                    Some((_, false)) | None => apps.on_accept(now, &listened),
+                    Some((_, false)) | None => self.apps.server_of(listened),
                 };
                 match accepted {
-                    Some(accepted) => accepted,
+                    Some((class, program)) => (class, program, listened),
                     None => {
                         let known = known.map(|(program, _)| program);
                         let (class, program) = known.or_else(|| serving.take_other(flow))?;
-                        (class, apps.server(program, now, flow))
+                        (class, program, flow)
                     }
                 }
             }
         };
-        let program = self.apps.program(&state);
         self.apps.observer_mut().opened(program);
-        Some((class, state))
+        Some((class, self.apps.server(program, now, tuple)))
     }
 
     fn divide(state: &State) -> Option<StateParts> {
@@ -432,22 +439,41 @@ impl Recorder {
         Some(&mut self.at(program).requests)
     }
 
+    /// Records the begin of the first answer of a flow of this side.
+    fn answered(&mut self, program: ProgramId, flow: FlowId, now: Nanos) {
+        let Some(begun) = self.begun.get_mut(flow.0 as usize) else { return };
+        if let Some(took) = begun.first_answer(now) {
+            self.at(program).first_byte_from_start.record(took);
+        }
+    }
+
+    /// Records the start of a flow of this side.
+    #[inline]
+    fn began(&mut self, flow: FlowId, program: ProgramId, begun: Begun) {
+        let at = flow.0 as usize;
+        if at >= self.begun.len() {
+            self.begun.resize(at + 1, Begun::default());
+        }
+        self.begun[at] = begun;
+        self.opened(program);
+    }
+
+    /// Records the end of a flow at `now`; the cause was due at `due`.
     #[inline]
     fn over(
         &mut self,
         program: ProgramId,
-        reason: Reason,
-        aborted: Option<Failure>,
+        flow: FlowId,
+        failure: Option<Failure>,
         (now, due): (Nanos, Nanos),
-        begun: Begun,
     ) {
-        let (reason, finished) = self.gone.take().unwrap_or((reason, false));
-        let recorded = self.recorded(program);
+        let info = self.programs[usize::from(program.0)];
+        let recorded = &mut self.recorded[info.recorded as usize];
         let all = &mut recorded.statistics;
         all.active -= 1;
         let client = recorded.client;
         let template = recorded.template;
-        match Failure::of(reason, finished, aborted) {
+        match failure {
             Some(failure) => {
                 all.failed.count(failure);
                 self.note(program, client, failure);
@@ -455,10 +481,11 @@ impl Recorder {
             None => {
                 all.completed += 1;
                 if client {
+                    let begun = self.begun.get(flow.0 as usize).copied().unwrap_or_default();
                     let (took, since_due) = begun.until(now);
                     all.duration.record(took);
                     all.corrected.record(since_due);
-                } else if let Some(number) = self.programs[usize::from(program.0)].conversation {
+                } else if let Some(number) = info.conversation {
                     self.served.add(number);
                 }
             }
@@ -590,6 +617,35 @@ impl Observer for Recorder {
     #[inline]
     fn gone(&mut self, _: ProgramId, reason: Reason, finished: bool) {
         self.gone = Some((reason, finished));
+    }
+
+    // Inlined, because a report in memory would cost as much as the look-ups that it saves.
+    #[inline(always)]
+    fn at_once(&mut self, program: ProgramId, flow: FlowId, now: Nanos, report: Report) {
+        let ProgramInfo { recorded, requests, .. } = self.programs[usize::from(program.0)];
+        let recorded = &mut self.recorded[recorded as usize];
+        let all = &mut recorded.statistics;
+        if let Some(setup) = report.established {
+            all.established += 1;
+            if recorded.client {
+                all.setup.record(setup.0);
+            }
+        }
+        all.received_octets += u64::from(report.received);
+        if requests.is_some() {
+            all.requests.sent += u64::from(report.requested);
+            all.requests.answered += u64::from(report.transaction.is_some());
+        }
+        if let Some(took) = report.first_octet {
+            all.first_byte.record(took.0);
+            let begun = self.begun.get_mut(flow.0 as usize);
+            if let Some(took) = begun.and_then(|begun| begun.first_answer(now)) {
+                all.first_byte_from_start.record(took);
+            }
+        }
+        if let Some(took) = report.transaction {
+            all.transaction.record(took.0);
+        }
     }
 }
 

@@ -517,28 +517,19 @@ impl Arrivals {
     fn take_ready(&mut self, now: Nanos) -> Option<Due> {
         let (at, i) = self.next.ready.filter(|(at, _)| *at <= now)?;
         let line = &mut self.lines[i];
+        let Kind::Closed(users) = &mut line.kind else { return None };
         let ((_, template), number) = (line.templates[0], line.number);
         line.number += line.by;
-        if let Kind::Closed(users) = &mut line.kind {
-            users.ready.pop();
-        }
-        self.template_left[template] -= 1;
-        self.left -= u64::from(self.left != u64::MAX);
-        if self.left.min(self.template_left[template]) <= 1 {
-            self.schedule(i);
-        } else {
-            self.find_ready(i);
-        }
-        Some(Due { template, number, at: at + self.lag })
-    }
-
-    /// Computes when the next user of a steady closed loop is ready.
-    #[inline]
-    fn find_ready(&mut self, i: usize) {
-        let line = &mut self.lines[i];
-        let Kind::Closed(users) = &line.kind else { return };
+        users.ready.pop();
         line.due = users.ready.first().filter(|due| *due < self.end);
         self.next.ready = line.due.map(|due| (due, i));
+        let left = &mut self.template_left[template];
+        *left -= 1;
+        self.left -= u64::from(self.left != u64::MAX);
+        if self.left.min(*left) <= 1 {
+            self.schedule(i);
+        }
+        Some(Due { template, number, at: at + self.lag })
     }
 
     /// Records that a flow has ended, or could not begin: its user thinks before the next one.
@@ -549,8 +540,12 @@ impl Arrivals {
         if self.steady
             && let Kind::Closed(users) = &mut line.kind
         {
-            users.think(line.seed, now);
-            return self.find_ready(i);
+            let ready = users.think(line.seed, now);
+            if line.due.is_none_or(|due| ready < due) {
+                line.due = users.ready.first().filter(|due| *due < self.end);
+                self.next.ready = line.due.map(|due| (due, i));
+            }
+            return;
         }
         match &mut line.kind {
             Kind::Open { .. } => {}
@@ -561,7 +556,7 @@ impl Arrivals {
                 users.here -= 1;
                 users.since = now.saturating_sub(line.origin);
             }
-            Kind::Closed(users) => users.think(line.seed, now),
+            Kind::Closed(users) => _ = users.think(line.seed, now),
             Kind::Script(script) => script.ended(now.saturating_sub(self.start)),
         }
         self.schedule(i);
@@ -1224,13 +1219,17 @@ impl Users {
         of_all.saturating_sub(self.first).div_ceil(by)
     }
 
-    fn think(&mut self, seed: u64, now: Nanos) {
+    /// Returns when the user is ready.
+    #[inline]
+    fn think(&mut self, seed: u64, now: Nanos) -> Nanos {
         let time = match self.think {
             Think::Fixed(time) => time,
             Think::Exponential(mean) => exponential(mean, seed, self.thoughts),
         };
         self.thoughts += 1;
-        self.ready.push(now + time);
+        let ready = now + time;
+        self.ready.push(ready);
+        ready
     }
 }
 

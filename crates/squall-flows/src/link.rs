@@ -5,7 +5,7 @@ mod interfaces;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
 
@@ -81,6 +81,8 @@ pub(crate) struct Link {
     hosts: Option<Box<Hosts>>,
     part: Division,
     addresses: u64,
+    /// Most of these addresses, if they are in one pool.
+    own: OwnRanges,
     /// The side's MAC address as a number, if frames have only Ethernet in front of IP and all
     /// addresses share it. This is the usual case, whose short path avoids the search for tags and
     /// tunnels in both directions.
@@ -96,12 +98,10 @@ pub(crate) struct Link {
     /// MAC addresses of a fixed next hop, or of a known gateway or tunnel end: for IPv4 and for
     /// IPv6 packets.
     hops: [Option<MacAddr>; 2],
-    /// A direct-mapped cache of next hops, indexed by a hash of the address, to avoid a search of
-    /// the neighbor table for each packet.
-    recent: Box<[(IpAddr, MacAddr); RECENT_HOPS]>,
-    /// The same for the entries of IPv4, as the short path needs them: the MAC address as a
-    /// number, 0 in other entries.
+    /// Direct-mapped caches of next hops for each IP version, indexed by a hash of the address, to
+    /// avoid a search of the neighbor table for each packet. MAC addresses are numbers; 0: no entry.
     recent4: Box<[(u32, u64); RECENT_HOPS]>,
+    recent6: Box<[(Halves, u64); RECENT_HOPS]>,
     answers: VecDeque<Vec<u8>>,
     unused: Vec<Vec<u8>>,
     /// Buffer for packets that cannot be sent yet. The stack writes them here, because no room
@@ -186,6 +186,57 @@ struct OwnPool {
     divided: bool,
 }
 
+/// An address range of each IP version, without an address if its size is 0. Most sides have one
+/// pool with one range, so most frames need no search of the pools.
+#[derive(Debug, Default)]
+struct OwnRanges {
+    /// The first address and the size.
+    v4: (u32, u32),
+    /// The upper half of all addresses, the first lower half, and the size.
+    v6: (u64, u64, u64),
+}
+
+impl OwnRanges {
+    /// Adds the addresses of a pool if one comparison finds them, and the version has none.
+    fn add(&mut self, tuples: &Tuples) {
+        let Some((first, last)) = tuples.only_range() else { return };
+        match (first, last) {
+            (IpAddr::V4(first), IpAddr::V4(last)) if self.v4.1 == 0 => {
+                let (first, last) = (u32::from(first), u32::from(last));
+                self.v4 = (first, (last - first).saturating_add(1));
+            }
+            (IpAddr::V6(first), IpAddr::V6(last)) if self.v6.2 == 0 => {
+                let [first, last] = [first, last].map(|a| (a.to_bits() >> 64, a.to_bits() as u64));
+                if first.0 == last.0 {
+                    let size = (last.1 - first.1).saturating_add(1);
+                    self.v6 = ((first.0 as u64).to_be(), first.1, size);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Differences wrap for addresses before the first, so that one comparison excludes both sides.
+    #[inline(always)]
+    fn has4(&self, address: u32) -> bool {
+        address.wrapping_sub(self.v4.0) < self.v4.1
+    }
+
+    #[inline(always)]
+    fn has6(&self, [upper, lower]: Halves) -> bool {
+        upper == self.v6.0 && u64::from_be(lower).wrapping_sub(self.v6.1) < self.v6.2
+    }
+}
+
+/// An IPv6 address as two words of its octets, in their order in memory.
+type Halves = [u64; 2];
+
+#[inline(always)]
+fn halves(octets: &[u8; 16]) -> Halves {
+    let (words, _) = octets.as_chunks::<8>();
+    [u64::from_ne_bytes(words[0]), u64::from_ne_bytes(words[1])]
+}
+
 /// Maximum number of queued replies. Further ones are dropped, because a flood of requests would
 /// otherwise take all memory.
 const MAX_ANSWERS: usize = 4096;
@@ -213,19 +264,16 @@ const BROADCAST: MacAddr = MacAddr([255; 6]);
 const RECENT_HOPS: usize = 1024;
 
 /// The index of an address in the next hop cache: Fibonacci hashing, because it spreads the
-/// consecutive addresses of a pool. Their low 32 bits differ.
-#[inline]
-fn place(address: IpAddr) -> usize {
-    place4(match address {
-        IpAddr::V4(address) => u32::from(address),
-        IpAddr::V6(address) => u128::from(address) as u32,
-    })
-}
-
-/// [`place`] of an IPv4 address.
-#[inline]
+/// consecutive addresses of a pool.
+#[inline(always)]
 fn place4(address: u32) -> usize {
     (address.wrapping_mul(0x9e37_79b9) >> 22) as usize
+}
+
+/// [`place4`] for IPv6: the low 32 bits of the addresses of a pool differ.
+#[inline(always)]
+fn place6([_, lower]: Halves) -> usize {
+    place4(u64::from_be(lower) as u32)
 }
 
 /// Why a frame was refused.
@@ -269,6 +317,7 @@ impl Link {
             hosts: None,
             part,
             addresses: 0,
+            own: OwnRanges::default(),
             plain: (network.wraps.is_empty() && network.interfaces.is_empty() && !network.cluster)
                 .then(|| number(network.mac)),
             prefixes: Prefixes::new(network.mac, &network.wraps),
@@ -277,8 +326,8 @@ impl Link {
             ends: network.wraps.last().and_then(Wrap::ends),
             neighbors: NeighborCache::default(),
             hops: [fixed; 2],
-            recent: Box::new([(IpAddr::V4(Ipv4Addr::UNSPECIFIED), MacAddr([0; 6])); RECENT_HOPS]),
             recent4: Box::new([(0, 0); RECENT_HOPS]),
+            recent6: Box::new([([0; 2], 0); RECENT_HOPS]),
             answers: VecDeque::new(),
             unused: Vec::new(),
             // Room for the longest IP packet, 65,535 octets (RFC 791).
@@ -293,6 +342,7 @@ impl Link {
     pub fn add_pool(&mut self, tuples: Tuples, divided: bool) {
         let first = self.addresses;
         self.addresses += tuples.addresses();
+        self.own.add(&tuples);
         self.pools.push(OwnPool { first, tuples, divided });
     }
 
@@ -437,7 +487,13 @@ impl Link {
     /// The index of an address among the side's addresses.
     #[inline]
     fn index_of(&self, address: IpAddr) -> Option<u64> {
-        self.pools.iter().find_map(|pool| Some(pool.first + pool.tuples.index_of(address)?))
+        // A loop, because `find_map` is a function of its own, as long as the rest of the look-up.
+        for pool in &self.pools {
+            if let Some(index) = pool.tuples.index_of(address) {
+                return Some(pool.first + index);
+            }
+        }
+        None
     }
 
     /// The MAC address of a local address, for packets to `remote`.
@@ -631,43 +687,51 @@ impl Link {
 
     /// Whether it is plain Ethernet with IP without options or extension headers, and TCP, to a
     /// local address. The first SYN of a sender takes the long path, because that learns the
-    /// sender's MAC address.
+    /// sender's MAC address. The first 48 octets include the TCP flags of IPv4.
     #[inline(always)]
     fn is_usual(&self, frame: &[u8]) -> bool {
-        self.is_usual4(frame) || self.is_usual6(frame)
+        let (Some(mac), Some(head)) = (self.plain, frame.first_chunk::<48>()) else { return false };
+        let first = u64::from_be_bytes(*head.first_chunk().expect("48 octets"));
+        if first >> 16 != mac {
+            return false;
+        }
+        // EtherType, and the first octet of the packet.
+        match be32(head, 12) >> 8 {
+            0x0008_0045 => self.is_usual4(head),
+            kind if kind & !15 == 0x0086_dd60 => self.is_usual6(frame),
+            _ => false,
+        }
     }
 
-    /// [`Link::is_usual`] for IPv4. The first 48 octets include the TCP flags.
+    /// [`Link::is_usual`] for IPv4.
     #[inline(always)]
-    fn is_usual4(&self, frame: &[u8]) -> bool {
-        let (Some(mac), Some(head)) = (self.plain, frame.first_chunk::<48>()) else { return false };
-        let [to @ .., _, _] = *head.first_chunk::<8>().expect("48 octets");
+    fn is_usual4(&self, head: &[u8; 48]) -> bool {
         let destination = be32(head, 30);
-        number(MacAddr(to)) == mac
-            && head[12..15] == [8, 0, 0x45]
-            && head[23] == TCP
-            && (head[47] & SYN == 0 || self.is_known(IpAddr::V4(be32(head, 26).into()), head))
-            && self.index_of(IpAddr::V4(destination.into())).is_some()
+        head[23] == TCP
+            && (head[47] & SYN == 0 || self.is_known4(be32(head, 26), head))
+            && (self.own.has4(destination)
+                || self.index_of(IpAddr::V4(destination.into())).is_some())
     }
 
     /// [`Link::is_usual`] for IPv6. The first 68 octets include the TCP flags.
-    #[inline]
+    #[inline(always)]
     fn is_usual6(&self, frame: &[u8]) -> bool {
-        let (Some(mac), Some(head)) = (self.plain, frame.first_chunk::<68>()) else { return false };
-        let [to @ .., _, _] = *head.first_chunk::<8>().expect("68 octets");
-        number(MacAddr(to)) == mac
-            && be16(head, 12) == IPV6
-            && head[14] >> 4 == 6
-            && head[20] == TCP
-            && (head[67] & SYN == 0 || self.is_known(v6(&head[22..]), head))
-            && self.index_of(v6(&head[38..])).is_some()
+        let Some(head) = frame.first_chunk::<68>() else { return false };
+        let address = |at: usize| halves(head[at..].first_chunk().expect("an address"));
+        head[20] == TCP
+            && (head[67] & SYN == 0 || self.is_known6(address(22), head))
+            && (self.own.has6(address(38)) || self.index_of(v6(&head[38..])).is_some())
     }
 
     /// Whether the sender of a plain frame has nothing to learn from: see [`Link::learn`].
-    #[inline]
-    fn is_known<const N: usize>(&self, sender: IpAddr, head: &[u8; N]) -> bool {
-        let mac = MacAddr([head[6], head[7], head[8], head[9], head[10], head[11]]);
-        self.network.next_hop != NextHop::OnLink || self.recent[place(sender)] == (sender, mac)
+    #[inline(always)]
+    fn is_known4<const N: usize>(&self, sender: u32, head: &[u8; N]) -> bool {
+        self.network.next_hop != NextHop::OnLink || self.cached_hop4(sender) == Some(source(head))
+    }
+
+    #[inline(always)]
+    fn is_known6<const N: usize>(&self, sender: Halves, head: &[u8; N]) -> bool {
+        self.network.next_hop != NextHop::OnLink || self.cached_hop6(sender) == Some(source(head))
     }
 
     #[inline(never)]
@@ -763,20 +827,25 @@ impl Link {
         if let Some(mac) = self.hops[usize::from(remote.is_ipv6())] {
             return Answer::Mac(mac);
         }
-        match self.recent[place(remote)] {
-            (address, mac) if address == remote => Answer::Mac(mac),
-            _ => self.look_up(now, remote),
+        match self.cached_hop(remote) {
+            Some(mac) => Answer::Mac(of_number(mac)),
+            None => self.look_up(now, remote),
         }
     }
 
     /// Notes the next hop of packets to an address.
     fn remember(&mut self, address: IpAddr, mac: MacAddr) {
-        let place = place(address);
-        self.recent[place] = (address, mac);
-        self.recent4[place] = match address {
-            IpAddr::V4(address) => (address.into(), number(mac)),
-            IpAddr::V6(_) => (0, 0),
-        };
+        let mac = number(mac);
+        match address {
+            IpAddr::V4(address) => {
+                let address = address.into();
+                self.recent4[place4(address)] = (address, mac);
+            }
+            IpAddr::V6(address) => {
+                let address = halves(&address.octets());
+                self.recent6[place6(address)] = (address, mac);
+            }
+        }
     }
 
     fn look_up(&mut self, now: Nanos, remote: IpAddr) -> Answer {
@@ -814,9 +883,8 @@ impl Link {
     /// Stores a neighbor's MAC address. A server learns its clients' addresses from their first
     /// packets: a million clients cost no ARP requests.
     fn learn(&mut self, address: IpAddr, mac: MacAddr) {
-        let place = place(address);
         // Avoids an access to the neighbor table for each further flow of a client.
-        if self.recent[place] == (address, mac) {
+        if self.cached_hop(address) == Some(number(mac)) {
             return;
         }
         if self.ends.is_none() && self.network.next_hop == NextHop::OnLink {
@@ -1086,13 +1154,13 @@ impl Link {
         &'o mut self,
         now: Nanos,
         out: &'o mut impl FrameOutput,
-        addresses: [u128; 2],
+        addresses: [Ipv6Addr; 2],
         ports: [u16; 2],
         len: usize,
     ) -> Option<&'o mut [u8]> {
         let [_, remote] = addresses;
         if let Some(mac) = self.plain
-            && let Some(to) = self.known6(remote)
+            && let Some(to) = self.known6(halves(&remote.octets()))
             && ETHERNET + len <= out.longest()
         {
             let sent = &mut self.statistics.frames_sent;
@@ -1101,38 +1169,44 @@ impl Link {
         self.room_any(now, out, &tuple6(addresses, ports), len, Cut::WHOLE)
     }
 
-    /// The next hop's MAC address as a number, if it is in the cache.
+    /// The next hop's MAC address as a number, if it is fixed or in the cache.
     #[inline(always)]
     fn known(&self, remote: IpAddr) -> Option<u64> {
-        if let Some(mac) = self.hops[usize::from(remote.is_ipv6())] {
-            return Some(number(mac));
-        }
-        match &self.recent[place(remote)] {
-            (address, mac) if *address == remote => Some(number(*mac)),
-            _ => None,
+        match remote {
+            IpAddr::V4(remote) => self.known4(remote.into()),
+            IpAddr::V6(remote) => self.known6(halves(&remote.octets())),
         }
     }
 
-    /// [`Link::known`] for IPv4.
     #[inline(always)]
     fn known4(&self, remote: u32) -> Option<u64> {
-        if let Some(mac) = self.hops[0] {
-            return Some(number(mac));
+        self.hops[0].map(number).or_else(|| self.cached_hop4(remote))
+    }
+
+    #[inline(always)]
+    fn known6(&self, remote: Halves) -> Option<u64> {
+        self.hops[1].map(number).or_else(|| self.cached_hop6(remote))
+    }
+
+    /// The next hop's MAC address as a number, if it is in the cache.
+    #[inline]
+    fn cached_hop(&self, remote: IpAddr) -> Option<u64> {
+        match remote {
+            IpAddr::V4(remote) => self.cached_hop4(remote.into()),
+            IpAddr::V6(remote) => self.cached_hop6(halves(&remote.octets())),
         }
+    }
+
+    #[inline(always)]
+    fn cached_hop4(&self, remote: u32) -> Option<u64> {
         let (address, mac) = self.recent4[place4(remote)];
         (address == remote && mac != 0).then_some(mac)
     }
 
-    /// [`Link::known`] for IPv6.
     #[inline(always)]
-    fn known6(&self, remote: u128) -> Option<u64> {
-        if let Some(mac) = self.hops[1] {
-            return Some(number(mac));
-        }
-        match &self.recent[place4(remote as u32)] {
-            (IpAddr::V6(address), mac) if u128::from(*address) == remote => Some(number(*mac)),
-            _ => None,
-        }
+    fn cached_hop6(&self, remote: Halves) -> Option<u64> {
+        let ([upper, lower], mac) = self.recent6[place6(remote)];
+        (lower == remote[1] && upper == remote[0] && mac != 0).then_some(mac)
     }
 
     #[inline(never)]
@@ -1398,6 +1472,18 @@ fn number(mac: MacAddr) -> u64 {
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
 
+#[inline]
+fn of_number(mac: u64) -> MacAddr {
+    let [_, _, rest @ ..] = mac.to_be_bytes();
+    MacAddr(rest)
+}
+
+/// The source address of a frame, as a number.
+#[inline(always)]
+fn source<const N: usize>(head: &[u8; N]) -> u64 {
+    u64::from_be_bytes(*head[6..].first_chunk().expect("a header of Ethernet")) >> 16
+}
+
 /// The EtherType of an IP packet.
 fn of_version(packet: &[u8]) -> Result<u16, Lost> {
     match packet.first().map(|first| first >> 4) {
@@ -1428,8 +1514,7 @@ fn v6(octets: &[u8]) -> IpAddr {
 }
 
 fn plus(base: MacAddr, index: u64) -> MacAddr {
-    let [_, _, rest @ ..] = number(base).wrapping_add(index).to_be_bytes();
-    MacAddr(rest)
+    of_number(number(base).wrapping_add(index))
 }
 
 /// Number of octets in front of an IP packet.

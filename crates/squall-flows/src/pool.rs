@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr, ops::RangeInclusive, str::FromStr};
 
-use squall_units::{mix, shuffled};
+use squall_units::{Shuffle, mix};
 
 /// Addresses from `first` to `last` (inclusive), of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +165,8 @@ pub struct Tuples {
     only: Option<(u32, u32)>,
     v4: bool,
     addresses: u64,
+    /// 2^64 / `addresses`, rounded up; 0 for one address.
+    inverse: u64,
     first_port: u16,
     /// Distance from one port to the next.
     step: u16,
@@ -214,6 +216,7 @@ impl Tuples {
             only,
             v4,
             addresses: addresses as u64,
+            inverse: (u64::MAX / addresses as u64).wrapping_add(1),
             first_port: *pool.ports.start(),
             step: 1,
             ports: u64::from(pool.ports.end() - pool.ports.start()) + 1,
@@ -237,6 +240,14 @@ impl Tuples {
 
     pub fn addresses(&self) -> u64 {
         self.addresses
+    }
+
+    /// The first and the last address, if the pool has one range.
+    pub fn only_range(&self) -> Option<(IpAddr, IpAddr)> {
+        match self.ranges[..] {
+            [(_, range)] => Some((range.first, range.last)),
+            _ => None,
+        }
     }
 
     /// Number of ports per address.
@@ -296,25 +307,30 @@ impl Tuples {
         find(self.by_address.get(after.checked_sub(1)?)?)
     }
 
-    /// The address index and port of flow `k`.
-    #[inline]
-    pub fn tuple(&self, k: u64) -> (u64, u16) {
+    /// The first rounds of flows of these clients.
+    pub(crate) fn rounds(&self, servers: &Self) -> Rounds {
+        Rounds {
+            clients: Round::of(self.len(), self.seed, 0),
+            servers: Round::of(servers.addresses, servers.seed, 0),
+        }
+    }
+
+    /// The address index and port of flow `k`. `rounds` are kept from flow to flow.
+    #[inline(always)]
+    pub(crate) fn tuple(&self, k: u64, rounds: &mut Rounds) -> (u64, u16) {
         let len = self.len();
         let at = match self.order {
             Order::Sequential => divided(k, len).1,
-            Order::Random => {
-                let (round, k) = divided(k, len);
-                shuffled(k, len, mix(self.seed, round))
-            }
+            Order::Random => rounds.clients.at(k, self.seed),
             Order::Hash => scaled(mix(self.seed, k), len),
         };
-        let (port, address) = divided(at, self.addresses);
+        let (port, address) = self.split(at);
         (address, self.first_port + port as u16 * self.step)
     }
 
     /// The server index of flow `k`; `wrap`: how often its client's tuple was used before.
-    #[inline]
-    pub fn server(&self, k: u64, wrap: u64, client: IpAddr) -> u64 {
+    #[inline(always)]
+    pub(crate) fn server(&self, k: u64, wrap: u64, client: IpAddr, rounds: &mut Rounds) -> u64 {
         let n = self.addresses;
         match self.order {
             _ if n == 1 => 0,
@@ -322,15 +338,62 @@ impl Tuples {
             // again. Otherwise the same tuple would repeat, and fail if the peer still has the
             // previous connection in TIME-WAIT.
             Order::Sequential => divided(k.wrapping_add(wrap), n).1,
-            Order::Random => {
-                let (round, k) = divided(k.wrapping_add(wrap), n);
-                shuffled(k, n, mix(self.seed, round))
-            }
+            Order::Random => rounds.servers.at(k.wrapping_add(wrap), self.seed),
             Order::Hash => {
                 let number = number(client);
                 scaled(mix(self.seed ^ (number >> 64) as u64, number as u64), n)
             }
         }
+    }
+
+    /// Quotient and remainder of `at` by the number of addresses.
+    #[inline]
+    fn split(&self, at: u64) -> (u64, u64) {
+        if (at | self.addresses) >> 32 != 0 || self.inverse == 0 {
+            return divided(at, self.addresses);
+        }
+        // Exact below 2^32 (Lemire, Kaser, Kurz: Faster remainder by direct computation, 2019).
+        let quotient = ((u128::from(self.inverse) * u128::from(at)) >> 64) as u64;
+        (quotient, at - quotient * self.addresses)
+    }
+}
+
+/// The rounds of a template's clients and servers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rounds {
+    pub clients: Round,
+    pub servers: Round,
+}
+
+/// A round of a random order: each index comes once in it. It is kept from flow to flow, because to
+/// compute it costs more than an index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Round {
+    /// The first number in it, and the numbers in each round.
+    from: u64,
+    len: u64,
+    order: Shuffle,
+}
+
+impl Round {
+    fn of(len: u64, seed: u64, round: u64) -> Self {
+        let order = Shuffle::new(len, mix(seed, round));
+        Self { from: round.wrapping_mul(len), len, order }
+    }
+
+    /// The index of number `k`. Moves to its round.
+    #[inline(always)]
+    fn at(&mut self, k: u64, seed: u64) -> u64 {
+        // Wraps for numbers before the round.
+        if k.wrapping_sub(self.from) >= self.len {
+            self.move_to(k, seed);
+        }
+        self.order.at(k.wrapping_sub(self.from))
+    }
+
+    #[inline(never)]
+    fn move_to(&mut self, k: u64, seed: u64) {
+        *self = Self::of(self.len, seed, divided(k, self.len).0);
     }
 }
 
@@ -372,8 +435,9 @@ mod tests {
     /// Whether the `len()` consecutive numbers from `from` on give distinct tuples.
     fn each_once(t: &Tuples, from: u64) -> bool {
         let mut seen = vec![0u64; t.len().div_ceil(64) as usize];
+        let mut rounds = t.rounds(t);
         for k in from..from + t.len() {
-            let (address, port) = t.tuple(k);
+            let (address, port) = t.tuple(k, &mut rounds);
             assert!(address < t.addresses());
             let at = address * t.ports() + u64::from(port - t.first_port);
             if seen[(at / 64) as usize] >> (at % 64) & 1 == 1 {
@@ -390,14 +454,44 @@ mod tests {
             tuples(&["16.0.0.0-16.0.1.3", "17.0.0.0-17.0.0.3"], 1024..=65535, Order::Random);
         assert!(random.len() > 16 << 20, "{}", random.len());
         assert!(each_once(&random, 0));
-        let again: Vec<_> = (0..1000).map(|k| random.tuple(random.len() + k)).collect();
+        let again: Vec<_> = (0..1000)
+            .map(|k| random.tuple(random.len() + k, &mut random.rounds(&random)))
+            .collect();
         assert_ne!(
             again,
-            (0..1000).map(|k| random.tuple(k)).collect::<Vec<_>>(),
+            (0..1000).map(|k| random.tuple(k, &mut random.rounds(&random))).collect::<Vec<_>>(),
             "and then in another order"
         );
         let sequential = tuples(&["16.0.0.0-16.0.0.9"], 1024..=65535, Order::Sequential);
         assert!(each_once(&sequential, 5));
+    }
+
+    #[test]
+    fn rounds_that_are_kept_give_the_same_as_those_of_one_flow() {
+        for ranges in [["16.0.0.0-16.0.0.0"], ["16.0.0.0-16.0.0.1"], ["16.0.0.0-16.0.0.8"]] {
+            let t = tuples(&ranges, 10..=16, Order::Random);
+            let mut kept = t.rounds(&t);
+            let client = t.address(0);
+            // On, back, and over several rounds at once.
+            for k in (0..200).chain((0..200).rev()).chain([5_000, 70, 1 << 40, 3]) {
+                assert_eq!(t.tuple(k, &mut kept), t.tuple(k, &mut t.rounds(&t)));
+                let server = t.server(k, 1, client, &mut kept);
+                assert_eq!(server, t.server(k, 1, client, &mut t.rounds(&t)));
+            }
+        }
+    }
+
+    #[test]
+    fn an_inverse_divides_as_a_division() {
+        for last in ["16.0.0.0", "16.0.0.1", "16.0.0.6", "16.0.3.233", "16.255.255.254"] {
+            let t = tuples(&[&format!("16.0.0.0-{last}")], PORTS, Order::Random);
+            let n = t.addresses();
+            let near = |at: u64| at.saturating_sub(2)..at + 3;
+            let all = (0..200).flat_map(|i| near(i * n)).chain(near(1 << 32)).chain(near(1 << 40));
+            for at in all.chain([u64::from(u32::MAX) / n * n - 1, u64::from(u32::MAX) / n * n]) {
+                assert_eq!(t.split(at), (at / n, at % n), "{at} by {n}");
+            }
+        }
     }
 
     #[test]
@@ -407,9 +501,9 @@ mod tests {
         let mut met = [0u32; 256];
         let mut near = 0;
         for k in 0..65_536 {
-            let (address, _) = t.tuple(k);
+            let (address, _) = t.tuple(k, &mut t.rounds(&t));
             met[(address * 256 / t.addresses()) as usize] += 1;
-            near += u32::from(t.tuple(k + 1).0.abs_diff(address) < 64);
+            near += u32::from(t.tuple(k + 1, &mut t.rounds(&t)).0.abs_diff(address) < 64);
         }
         assert!(near < 300, "{near} of 65536 neighbours are near");
         let chi: f64 = met.iter().map(|&n| (f64::from(n) - 256.0).powi(2) / 256.0).sum();
@@ -453,7 +547,8 @@ mod tests {
             let mut met = Vec::new();
             for rank in 0..of {
                 let share = all.share(rank, of).expect("a port for each");
-                let tuples: Vec<_> = (0..share.len()).map(|k| share.tuple(k)).collect();
+                let tuples: Vec<_> =
+                    (0..share.len()).map(|k| share.tuple(k, &mut share.rounds(&share))).collect();
                 assert!(tuples.iter().all(|(_, port)| port % of == rank));
                 met.extend(tuples);
             }
@@ -486,17 +581,18 @@ mod tests {
     #[test]
     fn a_client_has_always_the_same_server_by_hash_and_all_in_turn_else() {
         let servers = |order| tuples(&["48.0.0.0-48.0.0.9"], PORTS, order);
+        let server = |of: &Tuples, k, wrap, client| of.server(k, wrap, client, &mut of.rounds(of));
         let (client, other) = ("16.0.0.1".parse().unwrap(), "16.0.0.2".parse().unwrap());
         let hash = servers(Order::Hash);
-        assert!((0..100).all(|k| hash.server(k, k, client) == hash.server(0, 0, client)));
-        assert_ne!(hash.server(0, 0, client), hash.server(0, 0, other));
+        assert!((0..100).all(|k| server(&hash, k, k, client) == server(&hash, 0, 0, client)));
+        assert_ne!(server(&hash, 0, 0, client), server(&hash, 0, 0, other));
         for order in [Order::Sequential, Order::Random] {
-            let mut met: Vec<_> = (0..10).map(|k| servers(order).server(k, 0, client)).collect();
+            let mut met: Vec<_> = (0..10).map(|k| server(&servers(order), k, 0, client)).collect();
             met.sort_unstable();
             assert_eq!(met, (0..10).collect::<Vec<_>>());
             assert_ne!(
-                servers(Order::Sequential).server(20, 0, client),
-                servers(order).server(20, 1, client)
+                server(&servers(Order::Sequential), 20, 0, client),
+                server(&servers(order), 20, 1, client)
             );
         }
     }

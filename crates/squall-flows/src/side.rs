@@ -28,7 +28,7 @@ use crate::{
     arrivals::{Arrivals, Due, IsOwn},
     joined,
     link::{ETHERNET, FrameOwner, HostEnd, Ignored, Link},
-    pool::{Pool as PoolOf, divided},
+    pool::{Pool as PoolOf, Rounds, divided},
     script::ends_at_client,
     sharing::{Share, Sharing},
     steady::{Steady, Tallies, Tally},
@@ -270,6 +270,8 @@ type Refusal = (usize, &'static str);
 struct Clients {
     arrivals: Arrivals,
     templates: Vec<ClientTemplate>,
+    /// By template.
+    rounds: Vec<Rounds>,
     pools: Vec<Pool>,
     servers: Vec<Tuples>,
     /// By pool: its servers that are hosts.
@@ -466,6 +468,7 @@ impl Side {
             side.clients = Some(Clients {
                 arrivals: Arrivals::new(load, of_clients, seat, settings.start),
                 templates: Vec::new(),
+                rounds: Vec::new(),
                 pools: Vec::new(),
                 servers: Vec::new(),
                 server_hosts: Vec::new(),
@@ -566,9 +569,11 @@ impl Side {
             let (pool, Share { rank, of }) = (&clients[template.clients], sharing.shares[number]);
             let hosts = [&load.clients[template.clients], &load.servers[template.servers]]
                 .map(|pool| pool.hosts.is_some());
+            let tuples = pool.share(rank, of).unwrap_or_else(|| pool.clone());
+            known.rounds.push(tuples.rounds(&known.servers[template.servers]));
             known.templates.push(ClientTemplate {
                 pool: template.clients,
-                tuples: pool.share(rank, of).unwrap_or_else(|| pool.clone()),
+                tuples,
                 servers: template.servers,
                 name: template.name.clone(),
                 port: template.port,
@@ -927,15 +932,10 @@ impl Side {
         let mut begun = 0;
         while begun < most {
             let Some(clients) = &mut self.clients else { break };
-            if let Some(due) = clients.busy.take(now) {
-                begun += 1;
-                self.arrive(now, due);
-                continue;
-            }
-            let is_own = is_own(&clients.templates, &clients.servers, clients.seat);
-            let Some(due) = clients.arrivals.take(now, is_own) else { break };
+            let retried = clients.busy.take(now);
+            let Some(due) = retried.or_else(|| clients.take(now)) else { break };
             begun += 1;
-            if clients.waits(now, due) {
+            if retried.is_none() && clients.waits(now, due) {
                 continue;
             }
             self.arrive(now, due);
@@ -1225,55 +1225,76 @@ impl Side {
     }
 
     #[inline]
-    fn connect(&mut self, now: Nanos, due: Due, first: &Place) {
+    fn connect(&mut self, now: Nanos, due: Due, place: &Place) {
         let Some(clients) = &mut self.clients else { return };
-        if self.stack.exceeds_cache() {
-            // Prefetches only for large tables: in a table that fits the near caches, the extra
-            // reads would just cost time.
-            clients.prefetch(&self.stack, due.template, first.position);
-        }
+        clients.prefetch(&self.stack, due.template, place.position);
         let program = clients.program(due);
         let real = now + self.lag;
         let state = self.stack.app().apps.client(program, due.number as u32, real);
+        let start = (program, state, Begun::new(due.at, real));
+        if let Err(why) = self.connect_at(now, due, place, &start) {
+            self.connect_elsewhere(now, due, *place, &start, why);
+        }
+    }
+
+    /// One attempt of [`Side::connect`]. The error is the reason.
+    #[inline]
+    fn connect_at(
+        &mut self,
+        now: Nanos,
+        due: Due,
+        place: &Place,
+        (program, state, begun): &(ProgramId, State, Begun),
+    ) -> Result<(), usize> {
+        let Some(clients) = &mut self.clients else { return Ok(()) };
+        clients.passed(due.template, place);
+        let of = (clients.templates[due.template].class, *program);
+        self.stack.due(due.at.min(now));
+        self.attempt(now, of, place.tuple, *state, *begun, None)?;
+        if let Some(clients) = &mut self.clients {
+            clients.begun += u64::from(!clients.is_scripted(due.template));
+            clients.began(due, place);
+        }
+        Ok(())
+    }
+
+    /// Continues [`Side::connect`] after an attempt that failed.
+    #[cold]
+    fn connect_elsewhere(
+        &mut self,
+        now: Nanos,
+        due: Due,
+        mut place: Place,
+        start: &(ProgramId, State, Begun),
+        mut why: usize,
+    ) {
         let mut tries = 1;
-        let mut next = None;
         loop {
-            let place = next.as_ref().unwrap_or(first);
             let Some(clients) = &mut self.clients else { return };
-            clients.passed(due.template, place);
-            let of = (clients.templates[due.template].class, program);
-            let begun = Begun::new(due.at, real);
-            self.stack.due(due.at.min(now));
-            let outcome = self.attempt(now, of, place.tuple, state, begun, None);
-            let Some(clients) = &mut self.clients else { return };
-            match outcome {
-                Ok(()) => {
-                    clients.begun += u64::from(!clients.is_scripted(due.template));
-                    return clients.began(due, place);
+            if why == NotBegun::FULL {
+                return clients.refuse_due(now, due, why);
+            }
+            if tries < MAX_TRIES && tries < clients.tuples_of(due.template) {
+                // Uses the next tuple in the order, which the following flow then skips.
+                tries += 1;
+                match clients.place(due) {
+                    Ok(next) => place = next,
+                    Err(_) => tries = MAX_TRIES,
                 }
-                Err(why) if why == NotBegun::FULL => {
-                    return clients.refuse_due(now, due, why);
+                if let Some(host) = place.host {
+                    self.link.add_host(host);
                 }
-                Err(_) if tries < MAX_TRIES && tries < clients.tuples_of(due.template) => {
-                    // Uses the next tuple in the order, which the following flow then skips.
-                    tries += 1;
-                    match clients.place(due) {
-                        Ok(place) => next = Some(place),
-                        Err(_) => tries = MAX_TRIES,
-                    }
-                    if let Some(host) = next.as_ref().and_then(|place| place.host) {
-                        self.link.add_host(host);
-                    }
+            } else if clients.is_scripted(due.template) {
+                return clients.busy.put_back(now, place.tuple, due);
+            } else {
+                if why == NotBegun::PORTS {
+                    clients.exhausted(due.template, &place.tuple);
                 }
-                Err(_) if clients.is_scripted(due.template) => {
-                    return clients.busy.put_back(now, place.tuple, due);
-                }
-                Err(why) => {
-                    if why == NotBegun::PORTS {
-                        clients.exhausted(due.template, &place.tuple);
-                    }
-                    return clients.refuse(now, due.template, why);
-                }
+                return clients.refuse(now, due.template, why);
+            }
+            match self.connect_at(now, due, &place, start) {
+                Ok(()) => return,
+                Err(error) => why = error,
             }
         }
     }
@@ -1756,7 +1777,8 @@ impl Side {
             })
             .collect();
         if let Some(clients) = &self.clients {
-            let is_own = is_own(&clients.templates, &clients.servers, clients.seat);
+            let is_own =
+                is_own(&clients.templates, &clients.servers, &clients.rounds, clients.seat);
             let overdue = clients.arrivals.overdue(self.now, is_own);
             for (i, (template, client)) in templates.iter_mut().zip(&clients.templates).enumerate()
             {
@@ -1913,8 +1935,14 @@ impl PendingTuples {
     }
 
     /// The next conversation to retry.
+    #[inline]
     fn take(&mut self, now: Nanos) -> Option<Due> {
         self.again.front().filter(|(at, _)| *at <= now)?;
+        self.take_first()
+    }
+
+    #[cold]
+    fn take_first(&mut self) -> Option<Due> {
         let (_, tuple) = self.again.pop_front()?;
         let waiting = self.waiting.get_mut(&tuple)?;
         let due = waiting.pop_front();
@@ -2032,11 +2060,31 @@ impl Clients {
         client.iter().for_each(|_| self.refuse(now, template, NotBegun::UNRESOLVED));
     }
 
+    /// The next flow that is due by `now`.
+    #[inline]
+    fn take(&mut self, now: Nanos) -> Option<Due> {
+        let is_own = is_own(&self.templates, &self.servers, &self.rounds, self.seat);
+        self.arrivals.take(now, is_own)
+    }
+
     /// The ends of a due flow: the first unused position in the template's order that is this
     /// worker's and not before the flow's own. The error is the reason: not found, or no host has an
     /// address.
     #[inline]
     fn place(&mut self, due: Due) -> Result<Place, usize> {
+        let template = &self.templates[due.template];
+        if template.script.is_some() || template.of_hosts || !self.seat.is_only() {
+            return self.place_otherwise(due);
+        }
+        let shared = self.pools[template.pool].next;
+        let position = shared.unwrap_or_else(|| due.number.max(template.next));
+        let rounds = &mut self.rounds[due.template];
+        let tuple = template.tuple(&self.servers[template.servers], position, rounds);
+        Ok(Place { tuple, position, host: None })
+    }
+
+    /// [`Clients::place`] of conversations and hosts, and of one of several workers.
+    fn place_otherwise(&mut self, due: Due) -> Result<Place, usize> {
         if let Some(part) = self.part(due) {
             let part = *part;
             return self.place_of_part(due.template, &part);
@@ -2048,13 +2096,13 @@ impl Clients {
         if template.of_hosts {
             return self.place_of_host(due.template, first);
         }
-        let place =
-            |position| Place { tuple: template.tuple(servers, position), position, host: None };
-        if self.seat.is_only() {
-            return Ok(place(first));
-        }
-        let mut places = (first..first.saturating_add(MAX_SEARCH * self.seat.among().1)).map(place);
-        places.find(|place| self.seat.has(&place.tuple)).ok_or(NotBegun::PORTS)
+        let rounds = &mut self.rounds[due.template];
+        let tuple = |position| (position, template.tuple(servers, position, rounds));
+        let last = first.saturating_add(MAX_SEARCH * self.seat.among().1);
+        let mut tuples = (first..last).map(tuple);
+        let found = tuples.find(|(_, tuple)| self.seat.has(tuple));
+        let (position, tuple) = found.ok_or(NotBegun::PORTS)?;
+        Ok(Place { tuple, position, host: None })
     }
 
     /// As [`Clients::place`], for a conversation of a script.
@@ -2096,7 +2144,7 @@ impl Clients {
 
     /// As [`Clients::place`], for ends that are hosts.
     fn place_of_host(&mut self, template: usize, first: u64) -> Result<Place, usize> {
-        let of = &self.templates[template];
+        let (of, rounds) = (&self.templates[template], &mut self.rounds[template]);
         let [client_hosts, server_hosts] = of.hosts;
         let last = first.saturating_add(MAX_SEARCH * self.seat.among().1);
         for position in first..last {
@@ -2110,9 +2158,9 @@ impl Clients {
                     let host = hosts.next().ok_or(NotBegun::NO_HOST)?;
                     ((host.1.address, of.tuples.port(hosts.port(host))), Some(host))
                 }
-                false => (of.client(position), None),
+                false => (of.client(position, rounds), None),
             };
-            let tuple = of.tuple_of(&self.servers[of.servers], position, client);
+            let tuple = of.tuple_of(&self.servers[of.servers], position, client, rounds);
             let tuple = Tuple { remote: server.unwrap_or(tuple.remote), ..tuple };
             if self.seat.is_only() || self.seat.has(&tuple) {
                 return Ok(Place { tuple, position, host });
@@ -2134,16 +2182,25 @@ impl Clients {
     #[inline]
     fn prefetch(&mut self, stack: &Stack<AppRecorder>, template: usize, position: u64) {
         let at = &mut self.templates[template];
-        let scripted = template >= self.first_scripted;
-        if position < at.approached || !self.seat.is_only() || scripted || at.of_hosts {
+        if position < at.approached {
             return;
         }
         at.approached = position + PREFETCHED;
-        let (at, servers) =
-            (&self.templates[template], &self.servers[self.templates[template].servers]);
-        stack.prefetch_new(
-            (position + 1..=position + PREFETCHED).map(|next| at.tuple(servers, next)),
-        );
+        // Only for large tables: in a table that fits the near caches, the extra reads would just
+        // cost time.
+        if stack.exceeds_cache() {
+            self.prefetch_after(stack, template, position);
+        }
+    }
+
+    #[inline(never)]
+    fn prefetch_after(&mut self, stack: &Stack<AppRecorder>, template: usize, position: u64) {
+        let (at, rounds) = (&self.templates[template], &mut self.rounds[template]);
+        if !self.seat.is_only() || template >= self.first_scripted || at.of_hosts {
+            return;
+        }
+        let (servers, next) = (&self.servers[at.servers], position + 1..=position + PREFETCHED);
+        stack.prefetch_new(next.map(|next| at.tuple(servers, next, rounds)));
     }
 
     /// The template that a call requests.
@@ -2163,21 +2220,21 @@ impl Clients {
         caller: &Tuple,
         host: Option<HostEnd>,
     ) -> Result<Place, usize> {
-        let of = &mut self.templates[number];
+        let (of, rounds) = (&mut self.templates[number], &mut self.rounds[number]);
         let servers = &self.servers[of.servers];
         let [client_hosts, server_hosts] = of.hosts;
         let tries = MAX_SEARCH * self.seat.among().1;
         for _ in 0..tries {
             let nth = of.ports_tried;
             of.ports_tried += 1;
-            let mut tuple = of.tuple(servers, nth);
+            let mut tuple = of.tuple(servers, nth, rounds);
             let mut client = None;
             if client_hosts {
                 let hosts = self.pools[of.pool].hosts.as_mut().ok_or(NotBegun::NO_HOST)?;
                 let same = host.filter(|host| host.0 == hosts.on_link);
                 let host = same.or_else(|| hosts.next()).ok_or(NotBegun::NO_HOST)?;
                 let port = of.tuples.port(hosts.port(host));
-                tuple = of.tuple_of(servers, nth, (host.1.address, port));
+                tuple = of.tuple_of(servers, nth, (host.1.address, port), rounds);
                 client = Some(host);
             } else if of.tuples.index_of(caller.local).is_some() {
                 (tuple.local, tuple.local_port) = (caller.local, of.tuples.port(nth));
@@ -2234,7 +2291,7 @@ impl Clients {
     }
 
     fn stop_arrivals(&mut self, now: Nanos) {
-        self.arrivals.stop(now, is_own(&self.templates, &self.servers, self.seat));
+        self.arrivals.stop(now, is_own(&self.templates, &self.servers, &self.rounds, self.seat));
     }
 
     /// The client's program.
@@ -2258,7 +2315,7 @@ impl Clients {
 
     fn next_due(&self) -> Option<Nanos> {
         let again = self.busy.again.front().map(|(at, _)| *at);
-        let is_own = is_own(&self.templates, &self.servers, self.seat);
+        let is_own = is_own(&self.templates, &self.servers, &self.rounds, self.seat);
         self.arrivals.next_due(is_own).into_iter().chain(again).min()
     }
 
@@ -2339,29 +2396,30 @@ impl Clients {
 }
 
 impl ClientTemplate {
-    /// The ends at a position in the template's order.
-    #[inline]
-    fn tuple(&self, servers: &Tuples, position: u64) -> Tuple {
-        self.tuple_of(servers, position, self.client(position))
+    /// The ends at a position in the template's order, whose rounds are `rounds`.
+    #[inline(always)]
+    fn tuple(&self, servers: &Tuples, position: u64, rounds: &mut Rounds) -> Tuple {
+        self.tuple_of(servers, position, self.client(position, rounds), rounds)
     }
 
     /// The client and its port at a position in the template's order.
-    #[inline]
-    fn client(&self, position: u64) -> (IpAddr, u16) {
-        let (address, port) = self.tuples.tuple(position);
+    #[inline(always)]
+    fn client(&self, position: u64, rounds: &mut Rounds) -> (IpAddr, u16) {
+        let (address, port) = self.tuples.tuple(position, rounds);
         (self.tuples.address(address), port)
     }
 
     /// The ends of a flow of this client at a position in the template's order.
-    #[inline]
+    #[inline(always)]
     fn tuple_of(
         &self,
         servers: &Tuples,
         position: u64,
         (local, local_port): (IpAddr, u16),
+        rounds: &mut Rounds,
     ) -> Tuple {
         let wrap = divided(position, self.tuples.len()).0;
-        let server = servers.address(servers.server(position, wrap, local));
+        let server = servers.address(servers.server(position, wrap, local, rounds));
         Tuple { kind: self.kind, local, local_port, remote: server, remote_port: self.port }
     }
 
@@ -2383,10 +2441,17 @@ fn most_active(load: &Load, seat: WorkerIndex) -> u64 {
 
 /// The flows of an open loop that belong to a worker, decided by their addresses and ports; these
 /// differ if an earlier flow found them in use.
-fn is_own(templates: &[ClientTemplate], servers: &[Tuples], seat: WorkerIndex) -> impl IsOwn {
+fn is_own(
+    templates: &[ClientTemplate],
+    servers: &[Tuples],
+    rounds: &[Rounds],
+    seat: WorkerIndex,
+) -> impl IsOwn {
     move |template: usize, number| {
-        let template = &templates[template];
-        seat.is_only() || seat.has(&template.tuple(&servers[template.servers], number))
+        seat.is_only() || {
+            let (of, mut rounds) = (&templates[template], rounds[template]);
+            seat.has(&of.tuple(&servers[of.servers], number, &mut rounds))
+        }
     }
 }
 
@@ -2463,7 +2528,7 @@ impl<O: FrameOutput> Output for Framer<'_, O> {
     fn segment6(
         &mut self,
         _class: ClassId,
-        addresses: [u128; 2],
+        addresses: [Ipv6Addr; 2],
         ports: [u16; 2],
         len: usize,
     ) -> Option<&mut [u8]> {

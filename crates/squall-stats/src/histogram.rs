@@ -5,6 +5,10 @@ const BINS: usize = 128;
 /// Octave 0 holds 0..128, octave k the values from 64·2^k to twice that; 57 is the last octave of a
 /// `u64`.
 const OCTAVES: usize = 58;
+/// The number of the top bit of octave 0, as [`place`] has it.
+const FIRST: usize = 6;
+/// Beyond all bins, so that one comparison finds missing octaves.
+const NO_BLOCK: u8 = u8::MAX;
 
 /// Counts of values. Values below 256 are exact, larger values within 1/128; count, minimum,
 /// maximum, sum and sum of squares are exact.
@@ -22,9 +26,10 @@ const OCTAVES: usize = 58;
 /// ```
 #[derive(PartialEq, Eq)]
 pub struct Histogram {
-    /// For each octave, the index of its bins in `bins`, in units of `BINS`, plus one; 0: no bins
-    /// yet.
-    block_of: [u8; OCTAVES],
+    /// For each octave, at the number of the top bit of its values, the index of its bins in `bins`
+    /// in units of `BINS`; [`NO_BLOCK`]: no bins yet. 64 entries, so that a number of a bit is in
+    /// bounds.
+    block_of: [u8; 64],
     bins: Vec<u64>,
     count: u64,
     /// `u64::MAX` while the histogram is empty.
@@ -38,7 +43,7 @@ pub struct Histogram {
 impl Histogram {
     pub const fn new() -> Self {
         Self {
-            block_of: [0; OCTAVES],
+            block_of: [NO_BLOCK; 64],
             bins: Vec::new(),
             count: 0,
             min: u64::MAX,
@@ -50,13 +55,37 @@ impl Histogram {
 
     #[inline]
     pub fn record(&mut self, value: u64) {
-        *self.bin_mut(value) += 1;
+        let (top, bin) = place(value);
+        let at = self.index(top, bin);
+        let Some(count) = self.bins.get_mut(at) else { return self.record_first(value) };
+        *count += 1;
         self.count += 1;
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
+        // Branches, because most values change neither, and then nothing is stored.
+        if value < self.min {
+            self.min = value;
+        }
+        if value > self.max {
+            self.max = value;
+        }
         self.sum += u128::from(value);
-        self.sum_of_squares =
-            self.sum_of_squares.saturating_add(u128::from(value) * u128::from(value));
+        let square = u128::from(value) * u128::from(value);
+        let (sum, overflows) = self.sum_of_squares.overflowing_add(square);
+        self.sum_of_squares = sum;
+        if overflows {
+            self.saturate();
+        }
+    }
+
+    /// Records the first value of an octave.
+    #[cold]
+    fn record_first(&mut self, value: u64) {
+        self.grow(place(value).0);
+        self.record(value);
+    }
+
+    #[cold]
+    fn saturate(&mut self) {
+        self.sum_of_squares = u128::MAX;
     }
 
     /// Records `values` as a batch. This takes less than half the time of single values, and still
@@ -185,7 +214,7 @@ impl Histogram {
         for (bin, n) in bins.filter(|b| b.0 < OCTAVES * BINS) {
             let (lower, upper) = edges(bin / BINS, bin % BINS);
             let middle = u128::from(lower + (highest(upper) - lower) / 2);
-            *all.bin_at((bin / BINS, bin % BINS)) += n;
+            *all.bin_at((bin / BINS + FIRST, bin % BINS)) += n;
             all.count += n;
             all.sum_of_squares = all.sum_of_squares.saturating_add(middle * middle * u128::from(n));
         }
@@ -198,10 +227,8 @@ impl Histogram {
     /// Merges the values of `other`.
     pub fn merge(&mut self, other: &Self) {
         for octave in other.octaves() {
-            let at = self.block(octave);
-            for (bin, added) in self.bins[at..at + BINS].iter_mut().zip(other.octave(octave)) {
-                *bin += added;
-            }
+            let bins = self.octave_mut(octave);
+            bins.iter_mut().zip(other.octave(octave)).for_each(|(bin, added)| *bin += added);
         }
         self.count += other.count;
         self.min = self.min.min(other.min);
@@ -228,9 +255,9 @@ impl Histogram {
             if self.octave(octave).iter().enumerate().all(|(i, &now)| grown(i, now) == 0) {
                 continue;
             }
-            let at = delta.block(octave);
-            for (i, &now) in self.octave(octave).iter().enumerate() {
-                delta.bins[at + i] = grown(i, now);
+            let bins = delta.octave_mut(octave).iter_mut();
+            for (i, (bin, &now)) in bins.zip(self.octave(octave)).enumerate() {
+                *bin = grown(i, now);
             }
         }
         delta.count = self.count.saturating_sub(earlier.count);
@@ -334,42 +361,52 @@ impl Histogram {
     }
 
     #[inline]
-    fn bin_at(&mut self, (octave, bin): (usize, usize)) -> &mut u64 {
-        let at = self.block(octave);
-        &mut self.bins[at + bin]
-    }
-
-    /// The index in `bins` of the octave's first bin.
-    #[inline]
-    fn block(&mut self, octave: usize) -> usize {
-        match self.block_of[octave] {
-            0 => self.grow(octave),
-            block => (block as usize - 1) * BINS,
+    fn bin_at(&mut self, (top, bin): (usize, usize)) -> &mut u64 {
+        let mut at = self.index(top, bin);
+        if at >= self.bins.len() {
+            at = self.grow(top) + bin;
         }
+        &mut self.bins[at]
     }
 
+    /// The index in `bins`; beyond its end if the octave has no bins yet.
+    #[inline]
+    fn index(&self, top: usize, bin: usize) -> usize {
+        usize::from(self.block_of[top % 64]) * BINS + bin
+    }
+
+    /// Adds an octave. Returns the index in `bins` of its first bin.
     #[cold]
-    fn grow(&mut self, octave: usize) -> usize {
+    fn grow(&mut self, top: usize) -> usize {
         let at = self.bins.len();
         // Exactly that number: with thousands of streams, the doubling by `resize` would waste most
         // of the memory.
         self.bins.reserve_exact(BINS);
         self.bins.resize(at + BINS, 0);
-        self.block_of[octave] = (at / BINS) as u8 + 1;
+        self.block_of[top] = (at / BINS) as u8;
         at
     }
 
     fn octaves(&self) -> impl Iterator<Item = usize> + use<> {
         let block_of = self.block_of;
-        (0..OCTAVES).filter(move |&octave| block_of[octave] > 0)
+        (0..OCTAVES).filter(move |&octave| block_of[octave + FIRST] != NO_BLOCK)
     }
 
     /// The octave's bins; empty if the octave was never used.
     fn octave(&self, octave: usize) -> &[u64] {
-        match self.block_of[octave] {
-            0 => &[],
-            block => &self.bins[(block as usize - 1) * BINS..][..BINS],
+        match self.block_of[octave + FIRST] {
+            NO_BLOCK => &[],
+            block => &self.bins[usize::from(block) * BINS..][..BINS],
         }
+    }
+
+    /// The octave's bins, which are added if it was never used.
+    fn octave_mut(&mut self, octave: usize) -> &mut [u64] {
+        let at = match self.block_of[octave + FIRST] {
+            NO_BLOCK => self.grow(octave + FIRST),
+            block => usize::from(block) * BINS,
+        };
+        &mut self.bins[at..][..BINS]
     }
 
     fn stddev_of_bins(&self) -> f64 {
@@ -395,12 +432,12 @@ fn highest(upper: u64) -> u64 {
     if upper == u64::MAX { upper } else { upper - 1 }
 }
 
-/// Octave and bin of a value.
+/// Octave, as the number of its top bit, and bin of a value.
 #[inline]
 fn place(value: u64) -> (usize, usize) {
     // `| 127` gives all values of octave 0 the same top bit, which avoids a branch.
-    let octave = (value | 127).ilog2() as usize - 6;
-    (octave, (value >> octave.saturating_sub(1)) as usize % BINS)
+    let top = (value | 127).ilog2();
+    (top as usize, (value >> top.saturating_sub(7)) as usize % BINS)
 }
 
 impl Default for Histogram {

@@ -1,6 +1,6 @@
 //! Interface to applications and outputs.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use squall_units::{Cut, Nanos};
 
@@ -273,7 +273,7 @@ pub trait Output {
     fn segment6(
         &mut self,
         class: ClassId,
-        addresses: [u128; 2],
+        addresses: [Ipv6Addr; 2],
         ports: [u16; 2],
         len: usize,
     ) -> Option<&mut [u8]> {
@@ -283,9 +283,8 @@ pub trait Output {
 
 /// The ends of a TCP flow over IPv6. Addresses and ports: local, remote.
 #[inline]
-pub fn tuple6([local, remote]: [u128; 2], [local_port, remote_port]: [u16; 2]) -> Tuple {
-    let address = |address: u128| IpAddr::V6(address.into());
-    let (local, remote) = (address(local), address(remote));
+pub fn tuple6([local, remote]: [Ipv6Addr; 2], [local_port, remote_port]: [u16; 2]) -> Tuple {
+    let (local, remote) = (IpAddr::V6(local), IpAddr::V6(remote));
     Tuple { kind: FlowKind::Tcp, local, local_port, remote, remote_port }
 }
 

@@ -106,7 +106,7 @@ impl<A: Application> Stack<A> {
         let hash = near.hash.unwrap_or_else(|| self.core.hash(&key));
         debug_assert_eq!(hash, self.core.hash(&key), "a hint belongs to one packet");
         // A tuple in TIME-WAIT decides first whether the SYN is newer.
-        if self.core.find_wait(hash, &key).is_some() {
+        if self.core.find_wait(&key).is_some() {
             return false;
         }
         self.listen(now, &key, hash, octets, &segment, &options);
@@ -306,17 +306,19 @@ impl<A: Application> Stack<A> {
         let acked = segment.ack.wrapping_sub(f.snd_una);
         let flight = f.flight();
         let window = u32::from(segment.window) << bits.wscale().unwrap_or(0);
-        // How much the peer may still send.
-        let room = match state {
-            State::CloseWait | State::LastAck => 0,
-            _ => f.rcv_adv.wrapping_sub(f.rcv_nxt),
+        // The states that the slow path handles, and the octets that the peer may still send. A SYN is timed with
+        // timestamps, too, and its sample is taken below.
+        let room = f.rcv_adv.wrapping_sub(f.rcv_nxt);
+        let (odd, room) = match state {
+            State::SynReceived if acked == 1 => (Bits::SLOW_PATH, room),
+            State::Established | State::FinWait1 | State::FinWait2 => {
+                (Bits::SLOW_PATH | Bits::TIMING, room)
+            }
+            State::CloseWait | State::LastAck => (Bits::SLOW_PATH | Bits::TIMING, 0),
+            _ => return None,
         };
-        let next = (State::SynReceived..=State::LastAck).contains(&state)
-            && state != State::Closing
-            && (state != State::SynReceived || acked == 1)
+        let next = !bits.has(odd)
             && segment.flags & !(PSH | FIN) == ACK
-            && !bits
-                .has(Bits::SLOW_PATH | if state == State::SynReceived { 0 } else { Bits::TIMING })
             && !f.has_extra()
             && segment.seq == f.rcv_nxt
             && len <= room
@@ -1329,7 +1331,7 @@ fn sample_syn<S>(f: &mut Flow<S>, class: &mut Class, real: Nanos, acked: bool) {
 fn opened<S>(f: &mut Flow<S>, class: &mut Class, now: Nanos) {
     // One segment if the SYN was lost (RFC 5681 §3.1), because congestion may be the cause.
     let lost = f.bits.retries() > 0;
-    f.cwnd = if lost { f.mss.into() } else { class.initial_window(f.mss) };
+    f.cwnd = if lost { f.mss.into() } else { class.initial_window(f.bits.has(Bits::V6), f.mss) };
     f.bits.set_retries(0);
     f.bits.clear(Bits::RTX | Bits::HEAD | Bits::TIMING);
     f.rtx_at = tick(now);

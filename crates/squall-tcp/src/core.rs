@@ -23,6 +23,7 @@ use crate::{
     seq::{self, le},
     stack::FlowHint,
     table::Table,
+    wait_table::{Home, WaitTable},
     waits::{Wait, WaitBits, Waits},
     wheel::{Records, Wheel, tick, tick_after, ticks},
 };
@@ -60,9 +61,9 @@ pub(crate) struct Core<S> {
     pub parts_of: PartsOf<S>,
     /// Maps hashes to the numbers of flows that are not in [`Core::waits`].
     pub table: Table,
-    /// Maps hashes to positions in [`Core::waits`]. Apart from the flows, because thousands of
+    /// Has the positions in [`Core::waits`]. Apart from the flows, because thousands of
     /// tuples in TIME-WAIT would otherwise drive a table of few open flows out of the near caches.
-    wait_table: Table,
+    wait_table: WaitTable,
     pub wheel: Wheel,
     /// Flows in TIME-WAIT with nothing to send. A flow that owes an ACK, or received a segment, has
     /// a record until it has answered.
@@ -177,6 +178,8 @@ pub(crate) struct Class {
     pub counters: Counters,
     /// Receive window in octets, a multiple of `1 << scale`.
     pub window: u32,
+    /// The window field of segments, never 0, and its octets: without scaling, and with it.
+    pub advertised: [(u16, u32); 2],
     /// Shift of the local windows, if scaling is agreed.
     pub scale: u8,
     pub rto_initial: u32,
@@ -206,10 +209,12 @@ pub(crate) struct Class {
 impl Class {
     pub fn new(tunables: Tunables) -> Self {
         let scale = tunables.wscale.unwrap_or(0);
+        // A window that is not a multiple of the scale would shrink by rounding (RFC 7323 §2.4),
+        // and a receiver must not shrink its window.
+        let window = (tunables.window >> scale).max(1) << scale;
         Self {
-            // A window that is not a multiple of the scale would shrink by rounding (RFC 7323
-            // §2.4), and a receiver must not shrink its window.
-            window: (tunables.window >> scale).max(1) << scale,
+            window,
+            advertised: [0, scale].map(|scale| advertised(window, scale)),
             scale,
             rto_initial: ticks(tunables.rto_initial),
             rto_min: ticks(tunables.rto_min),
@@ -233,11 +238,11 @@ impl Class {
         }
     }
 
-    /// The initial congestion window of a flow with this MSS.
-    #[inline]
-    pub fn initial_window(&self, mss: u16) -> u32 {
-        match self.initial {
-            [(of, window), _] | [_, (of, window)] if of == mss => window,
+    /// The initial congestion window of a flow over IPv6 (`v6`) or IPv4 with this MSS.
+    #[inline(always)]
+    pub fn initial_window(&self, v6: bool, mss: u16) -> u32 {
+        match self.initial[usize::from(v6)] {
+            (of, window) if of == mss => window,
             _ => initial_window(self.tunables.initwnd, mss.into()),
         }
     }
@@ -312,7 +317,6 @@ macro_rules! keys {
             flows: &$core.flows,
             numbers: &$core.numbers,
             rest: &$core.rest,
-            waits: &$core.waits,
             addresses6: &$core.addresses6,
             secret: $core.settings.key,
         }
@@ -330,7 +334,7 @@ impl<S: Copy + Default> Core<S> {
             hand: 0,
             parts_of: (|_| None, |_| S::default()),
             table: Table::new(settings.flows, settings.flows as usize),
-            wait_table: Table::new(settings.flows, waits.most()),
+            wait_table: WaitTable::new(settings.flows, waits.most()),
             wheel: Wheel::new(),
             waits,
             pieces: Pieces::new(),
@@ -427,19 +431,19 @@ impl<S: Copy + Default> Core<S> {
             _ => {
                 let hash = near.hash.unwrap_or_else(|| self.hash(key));
                 near.hash = Some(hash);
-                self.find_flow(hash, *key)
+                self.find_flow(hash, key)
             }
         }
     }
 
-    /// The record of the flow with this key, which ends its rest. By value, because a key whose
-    /// address is taken is written to memory.
+    /// The record of the flow with this key, which ends its rest.
     #[inline(always)]
-    fn find_flow(&mut self, hash: u32, key: Key) -> Option<u32> {
+    fn find_flow(&mut self, hash: u32, key: &Key) -> Option<u32> {
         for number in self.table.find(hash) {
             match self.numbers.record(number) {
-                Some(flow) if self.is(flow, &key) => return Some(flow),
-                None if self.rests_with(number, key) => return Some(self.end_rest(number)),
+                Some(flow) if self.is(flow, key) => return Some(flow),
+                // By value, because a key whose address is taken is written to memory.
+                None if self.rests_with(number, *key) => return Some(self.end_rest(number)),
                 _ => {}
             }
         }
@@ -448,31 +452,32 @@ impl<S: Copy + Default> Core<S> {
 
     #[inline]
     pub fn find(&mut self, hash: u32, key: &Key) -> Option<Found> {
-        match self.find_flow(hash, *key) {
+        match self.find_flow(hash, key) {
             Some(flow) => Some(Found::Flow(flow)),
-            None => self.find_wait(hash, key).map(Found::Wait),
+            None => self.find_wait(key).map(Found::Wait),
         }
     }
 
     /// The position in [`Core::waits`] of a flow in TIME-WAIT without a record.
     #[inline(always)]
-    pub fn find_wait(&self, hash: u32, key: &Key) -> Option<u32> {
-        // As at servers whose clients close first: a look-up would only load a slot.
-        if self.wait_table.is_empty() { None } else { self.find_among_waits(hash, *key) }
+    pub fn find_wait(&self, key: &Key) -> Option<u32> {
+        // As at servers whose clients close first: a look-up would only load a bucket.
+        if self.wait_table.is_empty() || key.udp { None } else { self.find_among_waits(*key) }
     }
 
     #[inline(never)]
-    fn find_among_waits(&self, hash: u32, key: Key) -> Option<u32> {
-        self.wait_table.find(hash).find(|place| self.is_wait(*place, &key))
+    fn find_among_waits(&self, key: Key) -> Option<u32> {
+        let home = home_with(self.settings.key, &key);
+        self.wait_table.find(home, |place| self.is_wait(place, &key))
     }
 
-    /// Prefetches the slots of a hash: its flow number + 1, or 0 without a flow.
+    /// Prefetches the slots of a key with this hash: its flow number + 1, or 0 without a flow.
     #[inline]
-    pub fn peek(&self, hash: u32) -> u32 {
+    pub fn peek(&self, hash: u32, key: &Key) -> u32 {
         let flow = self.table.peek(hash);
         if flow == 0 && !self.wait_table.is_empty() {
             // Then it may be in TIME-WAIT, or a new flow, which is looked for there, too.
-            std::hint::black_box(self.wait_table.peek(hash));
+            self.wait_table.touch(home_with(self.settings.key, key));
         }
         flow
     }
@@ -512,10 +517,11 @@ impl<S: Copy + Default> Core<S> {
 
     #[inline(never)]
     fn is_wait(&self, place: u32, key: &Key) -> bool {
-        let wait = self.waits.get(place);
-        wait.local_port == key.local_port
-            && wait.remote_port == key.remote_port
-            && wait.key(&self.addresses6) == *key
+        self.waits.find(place).is_some_and(|wait| {
+            wait.local_port == key.local_port
+                && wait.remote_port == key.remote_port
+                && wait.key(&self.addresses6) == *key
+        })
     }
 
     #[inline]
@@ -542,23 +548,33 @@ impl<S: Copy + Default> Core<S> {
         if self.is_full() {
             return None;
         }
-        let (flow, number) = self.take_record();
+        let (flow, number) = self.take_number();
         let of = &mut self.classes[usize::from(class.0)];
         of.counters.active += 1;
-        let (mss, mss6) = (of.tunables.mss, of.tunables.mss6());
-        let f = &mut self.flows.0[flow as usize];
-        (f.local_port, f.remote_port, f.class, f.state) =
-            (key.local_port, key.remote_port, class.0, state);
-        f.bits.set_state(tcp_state);
-        match key.addresses {
-            Addresses::V4 { local, remote } => (f.local, f.remote, f.mss) = (local, remote, mss),
-            Addresses::V6 { local, remote } => {
-                f.bits.set(Bits::V6);
-                f.mss = mss6;
-                let packed = self.addresses6.pack((local, remote));
-                (f.local, f.remote, f.upper) = (packed.local, packed.remote, packed.upper);
+        let mut bits = Bits::default();
+        bits.set_state(tcp_state);
+        let (packed, mss) = match key.addresses {
+            Addresses::V4 { local, remote } => {
+                (Packed { local, remote, upper: 0 }, of.tunables.mss)
             }
-        }
+            Addresses::V6 { local, remote } => {
+                bits.set(Bits::V6);
+                (self.addresses6.pack((local, remote)), of.tunables.mss6())
+            }
+        };
+        self.flows[flow] = Flow {
+            local: packed.local,
+            remote: packed.remote,
+            upper: packed.upper,
+            local_port: key.local_port,
+            remote_port: key.remote_port,
+            class: class.0,
+            mss,
+            bits,
+            number,
+            state,
+            ..Flow::new()
+        };
         let keys = keys!(self);
         self.table.insert(hash, number, |number| keys.of_flow(number));
         self.active += 1;
@@ -568,10 +584,17 @@ impl<S: Copy + Default> Core<S> {
     /// A record for a new flow, and its number.
     #[inline(always)]
     fn take_record(&mut self) -> (u32, u32) {
+        let (flow, number) = self.take_number();
+        self.flows[flow] = Flow { number, ..Flow::new() };
+        (flow, number)
+    }
+
+    /// [`Core::take_record`] without a change of the record.
+    #[inline(always)]
+    fn take_number(&mut self) -> (u32, u32) {
         let flow = self.free_record();
         let (number, slot) = self.numbers.take(flow);
         self.wheel.unpark(slot);
-        self.flows[flow] = Flow { number, ..Flow::new() };
         (flow, number)
     }
 
@@ -778,8 +801,17 @@ impl<S: Copy + Default> Core<S> {
             // The upper bits have no place in an entry.
             wait.remote = self.addresses6.unpack(packed);
         }
+        let secret = self.settings.key;
+        let key = f.key(&self.addresses6);
         let place = if may { self.waits.push(class.ring, wait) } else { None };
-        let Some(place) = place else {
+        let has_place = place.is_some_and(|place| {
+            let home_of = |place| Some(home_of(secret, self.waits.find(place)?, &self.addresses6));
+            self.wait_table.insert(home_with(secret, &key), place, home_of)
+        });
+        if !has_place {
+            if let Some(place) = place {
+                self.waits.take(place);
+            }
             if v6 && packed.upper != WHOLE {
                 self.addresses6.release(wait.packed());
             }
@@ -787,11 +819,9 @@ impl<S: Copy + Default> Core<S> {
             f.rtx_at = ends;
             f.bits.set(Bits::RTX);
             return self.wake(now, flow, ends);
-        };
+        }
         let (keys, number) = (keys!(self), self.flows[flow].number);
-        let hash = keys.of_flow(number);
-        self.table.remove(hash, number, |number| keys.of_flow(number));
-        self.wait_table.insert(hash, place, |place| keys.of_wait(place));
+        self.table.remove(hash_with(secret, &key), number, |number| keys.of_flow(number));
         self.give_record(flow);
     }
 
@@ -799,9 +829,9 @@ impl<S: Copy + Default> Core<S> {
     pub fn expand(&mut self, now: Nanos, place: u32) -> u32 {
         let (flow, number) = self.take_record();
         let wait = self.waits.take(place);
-        let keys = keys!(self);
-        let hash = keys.of_wait(place);
-        self.wait_table.remove(hash, place, |place| keys.of_wait(place));
+        let (keys, key) = (keys!(self), wait.key(&self.addresses6));
+        self.wait_table.remove(home_with(self.settings.key, &key), place);
+        let hash = hash_with(self.settings.key, &key);
         self.table.insert(hash, number, |number| keys.of_flow(number));
         let class = &self.classes[usize::from(wait.class)];
         let f = &mut self.flows.0[flow as usize];
@@ -831,42 +861,31 @@ impl<S: Copy + Default> Core<S> {
     /// Ends a TIME-WAIT early.
     pub fn end_wait(&mut self, place: u32) {
         let wait = self.waits.take(place);
-        self.forget(place, &wait, self.hash(&wait.key(&self.addresses6)));
+        self.forget(place, &wait, home_of(self.settings.key, &wait, &self.addresses6));
     }
 
     /// Ends all TIME-WAITs that are due, in batches, so that the cache misses of the table overlap.
     #[inline]
     pub fn expire_waits(&mut self, now: Nanos) {
         while let Some(first) = self.waits.expire(tick(now)) {
-            let mut ended = [(first, 0); EXPIRY_BATCH];
+            let home = |wait: &Wait| home_of(self.settings.key, wait, &self.addresses6);
+            let mut ended = [(first, home(&first.1)); EXPIRY_BATCH];
             let mut n = 1;
             while n < EXPIRY_BATCH
                 && let Some(next) = self.waits.expire(tick(now))
             {
-                ended[n].0 = next;
+                ended[n] = (next, home(&next.1));
                 n += 1;
             }
-            for ((_, wait), hash) in &mut ended[..n] {
-                *hash = self.hash(&wait.key(&self.addresses6));
-            }
-            let mut next_in_run = [0; EXPIRY_BATCH];
-            for (place, (_, hash)) in next_in_run.iter_mut().zip(&ended[..n]) {
-                *place = self.wait_table.peek_next(*hash);
-            }
-            // Removal may move up the next entry; that needs its hash, and so its addresses and
-            // ports in the cache.
-            for place in next_in_run[..n].iter().filter_map(|place| place.checked_sub(1)) {
-                std::hint::black_box(self.waits.get(place).local_port);
-            }
-            for ((place, wait), hash) in &ended[..n] {
-                self.forget(*place, wait, *hash);
+            ended[..n].iter().for_each(|of| self.wait_table.touch(of.1));
+            for ((place, wait), home) in &ended[..n] {
+                self.forget(*place, wait, *home);
             }
         }
     }
 
-    fn forget(&mut self, place: u32, wait: &Wait, hash: u32) {
-        let keys = keys!(self);
-        self.wait_table.remove(hash, place, |place| keys.of_wait(place));
+    fn forget(&mut self, place: u32, wait: &Wait, home: Home) {
+        self.wait_table.remove(home, place);
         if u32::from(wait.bits.0) & Bits::V6 != 0 {
             self.addresses6.release(wait.packed());
         }
@@ -1001,7 +1020,7 @@ impl<S: Copy + Default> Core<S> {
         packet[ip + UDP_HEADER..].copy_from_slice(payload);
         write_udp(&mut packet[ip..], addresses, key.local_port, port);
         self.ip_id = self.ip_id.wrapping_add(1);
-        write_ip(&mut packet, addresses, UDP, tos, ttl, self.ip_id);
+        write_ip(&mut packet, addresses, (UDP, addresses.pseudo(UDP)), tos, ttl, self.ip_id);
         self.detours.push_back(Detour { class, cause_tick: self.cause_tick, key, packet });
         true
     }
@@ -1091,19 +1110,29 @@ impl<S: Copy + Default> Core<S> {
     /// at a time), to fire in `wait` ticks.
     #[inline(always)]
     pub fn start_rtx(&mut self, now: Nanos, flow: u32, wait: u32) {
-        let f = &mut self.flows[flow];
-        // One tick more: the current one is partly over, and no timer may fire early.
-        f.rtx_at = tick(now).wrapping_add(lag_ticks(self.lag, wait) + 1);
-        f.bits.set(Bits::RTX);
-        let at = f.rtx_at;
-        self.wake(now, flow, at);
+        let f = &mut self.flows.0[flow as usize];
+        let (number, at) = (f.number, f.start_rtx(now, self.lag, wait));
+        self.wake_number(now, number, at);
     }
 
     /// Makes the wheel wake the flow by tick `at`. An entry for an earlier tick stays and is put in
     /// again when that has come, because most deadlines are postponed before they are due.
     #[inline(always)]
     pub fn wake(&mut self, now: Nanos, flow: u32, at: u32) {
-        let number = self.flows[flow].number;
+        self.wake_number(now, self.flows[flow].number, at);
+    }
+
+    /// [`Core::wake`] for the flow with this number.
+    #[inline(always)]
+    pub fn wake_number(&mut self, now: Nanos, number: u32, at: u32) {
+        if self.wheel.is_late(*self.numbers.slot(number), at) {
+            self.wake_earlier(now, number, at);
+        }
+    }
+
+    /// Not inlined, because what the wheel needs for it would be collected before the question.
+    #[inline(never)]
+    fn wake_earlier(&mut self, now: Nanos, number: u32, at: u32) {
         let (wheel, mut timers) = self.timers();
         wheel.wake(&mut timers, number, at, now);
     }
@@ -1209,9 +1238,10 @@ impl<S: Copy + Default> Core<S> {
         let ip = ip_len(key.addresses);
         let mut octets = [0; 104];
         let packet = &mut octets[..ip + TCP_HEADER + options.octets()];
-        write_tcp(&mut packet[ip..], key.addresses, header, options, false);
+        let pseudo = key.addresses.pseudo(TCP);
+        write_tcp(&mut packet[ip..], pseudo, header, options, false);
         self.ip_id = self.ip_id.wrapping_add(1);
-        write_ip(packet, key.addresses, TCP, tos, ttl, self.ip_id);
+        write_ip(packet, key.addresses, (TCP, pseudo), tos, ttl, self.ip_id);
         let len = packet.len();
         let queued = self.answer(class, key, len, octets);
         if queued && header.flags & RST != 0 {
@@ -1240,12 +1270,13 @@ impl<S: Copy + Default> Core<S> {
         message[8..].copy_from_slice(&packet[..quote]);
         let pseudo = match key.addresses {
             Addresses::V4 { .. } => 0,
-            Addresses::V6 { .. } => key.addresses.sum() + u64::from(ICMP6) + message.len() as u64,
+            Addresses::V6 { .. } => key.addresses.pseudo(ICMP6) + message.len() as u64,
         };
         let sum = !squall_wire::checksum::fold(pseudo + squall_wire::checksum::sum(message));
         put16(message, 2, sum);
         self.ip_id = self.ip_id.wrapping_add(1);
-        write_ip(&mut octets[..len], key.addresses, protocol, tos, ttl, self.ip_id);
+        let of = (protocol, key.addresses.pseudo(protocol));
+        write_ip(&mut octets[..len], key.addresses, of, tos, ttl, self.ip_id);
         if self.answer(ClassId::STRAY, key, len, octets) {
             self.strays.icmp_out += 1;
         }
@@ -1295,12 +1326,11 @@ pub(crate) enum Found {
 /// Flags that a flow keeps in TIME-WAIT.
 const TIME_WAIT_BITS: u32 = Bits::TIMESTAMPS | Bits::SACK | Bits::ECN | Bits::V6 | Bits::PASSIVE;
 
-/// Computes the hashes of entries of the tables.
+/// Computes the hashes of entries of the table.
 struct Keys<'a, S> {
     flows: &'a Slab<S>,
     numbers: &'a Numbers,
     rest: &'a Rest,
-    waits: &'a Waits,
     addresses6: &'a Addresses6,
     secret: [u64; 2],
 }
@@ -1314,11 +1344,6 @@ impl<S> Keys<'_, S> {
             Place::Free => unreachable!("only open flows are in the table"),
         };
         hash_with(self.secret, &key)
-    }
-
-    #[inline]
-    fn of_wait(&self, place: u32) -> u32 {
-        hash_with(self.secret, &self.waits.get(place).key(self.addresses6))
     }
 }
 
@@ -1352,6 +1377,15 @@ pub(crate) fn addresses(v6: bool, packed: Packed, addresses6: &Addresses6) -> Ad
 }
 
 impl<S> Flow<S> {
+    /// The record's part of [`Core::start_rtx`]. Returns the tick at which the timer fires.
+    #[inline(always)]
+    pub fn start_rtx(&mut self, now: Nanos, lag: Nanos, wait: u32) -> u32 {
+        // One tick more: the current one is partly over, and no timer may fire early.
+        self.rtx_at = tick(now).wrapping_add(lag_ticks(lag, wait) + 1);
+        self.bits.set(Bits::RTX);
+        self.rtx_at
+    }
+
     #[inline]
     fn addresses(&self, addresses6: &Addresses6) -> Addresses {
         addresses(self.bits.has(Bits::V6), self.packed(), addresses6)
@@ -1382,11 +1416,32 @@ fn hash_with(secret: [u64; 2], key: &Key) -> u32 {
     }
 }
 
+/// Where a tuple is in the table of TIME-WAIT.
+#[inline(always)]
+fn home_with(secret: [u64; 2], key: &Key) -> Home {
+    let (local, remote) = match key.addresses {
+        Addresses::V4 { local, remote } => (local.into(), remote.into()),
+        Addresses::V6 { local, remote } => (hash::short(local), hash::short(remote)),
+    };
+    Home::new(secret, (local, key.local_port), (remote, key.remote_port))
+}
+
+fn home_of(secret: [u64; 2], wait: &Wait, addresses6: &Addresses6) -> Home {
+    home_with(secret, &wait.key(addresses6))
+}
+
 /// Hash of IPv4 addresses and ports, the local ones in the upper halves. The only such function,
 /// because lookups from packets and from records must agree.
 #[inline]
 fn hash4(secret: [u64; 2], addresses: u64, ports: u32, udp: bool) -> u32 {
     hash::fast(secret, addresses, u64::from(ports) << 16 | u64::from(udp))
+}
+
+/// The window field for `open` octets, and the octets that it advertises.
+#[inline]
+pub(crate) fn advertised(open: u32, scale: u8) -> (u16, u32) {
+    let field = (open >> scale).min(u16::MAX.into());
+    (field as u16, field << scale)
 }
 
 /// Ticks of a protocol timer. While a lag is being recovered, the timer clock runs up to 0.8 %
@@ -1616,11 +1671,17 @@ impl<S: Copy + Default> Socket<'_, S> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
     fn key(number: u32, v6: bool) -> Key {
         let addresses = match v6 {
-            true => Addresses::V6 { local: 1, remote: u128::from(number >> 10) << 64 },
+            true => {
+                let address = |bits: u128| Ipv6Addr::from_bits(bits).into();
+                let remote = address(u128::from(number >> 10) << 64);
+                Addresses::V6 { local: address(1), remote }
+            }
             false => Addresses::V4 { local: 1, remote: number >> 10 },
         };
         Key { addresses, local_port: number as u16 & 1023, remote_port: 80, udp: false }
@@ -1672,13 +1733,36 @@ mod tests {
     }
 
     /// Adds a flow in TIME-WAIT.
-    fn wait(core: &mut Core<u32>, number: u32, v6: bool) {
+    fn wait(core: &mut Core<u32>, now: Nanos, number: u32, v6: bool) {
         let key = key(number, v6);
         let hash = core.hash(&key);
         let flow = core.allocate(ClassId(0), &key, hash, State::TimeWait, 0).expect("room");
         (core.active, core.time_wait) = (core.active - 1, core.time_wait + 1);
         core.classes[0].counters.time_wait += 1;
-        core.compact(Nanos::ZERO, flow);
+        core.compact(now, flow);
+    }
+
+    /// More and more flows: positions of those that have ended are used again while entries move to a
+    /// larger table.
+    #[test]
+    fn tuples_end_while_their_table_grows() {
+        for most in [20, 23, 26] {
+            let mut core = Core::new(Settings { flows: 1 << 20, ..Settings::default() });
+            core.add_class(Tunables::default());
+            let mut number = 0;
+            for ms in 1..6000_u32 {
+                let now = Nanos(u64::from(ms) * 1_000_000);
+                core.expire_waits(now);
+                for _ in 0..1 + ms * most / 6000 {
+                    wait(&mut core, now, number, false);
+                    number += 1;
+                }
+                let last = key(number - 1, false);
+                assert!(matches!(core.find(core.hash(&last), &last), Some(Found::Wait(_))));
+            }
+            core.expire_waits(Nanos(8_000_000_000));
+            assert_eq!(core.time_wait, 0);
+        }
     }
 
     #[test]
@@ -1688,7 +1772,7 @@ mod tests {
             let mut core = Core::new(Settings { flows: 1 << 20, ..Settings::default() });
             core.add_class(Tunables::default());
             let empty = core.table.memory();
-            (0..WAITS).for_each(|number| wait(&mut core, number, v6));
+            (0..WAITS).for_each(|number| wait(&mut core, Nanos::ZERO, number, v6));
             assert_eq!((core.table.memory(), core.flows.0.len()), (empty, 1));
             assert!(core.wait_table.memory() >= 8 * WAITS as usize);
 

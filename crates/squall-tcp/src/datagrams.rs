@@ -4,6 +4,7 @@ use squall_units::{Nanos, be16, be32};
 
 use crate::{
     Application, Event, FlowId, Reason,
+    addresses::Octets,
     arrives::MIN_MSS,
     core::Found,
     extra::Recovery,
@@ -244,8 +245,7 @@ fn quoted(packet: &[u8]) -> Option<(Key, u32)> {
         }
         6 => {
             let header = packet.first_chunk::<IPV6>()?;
-            let address =
-                |at: usize| u128::from_be_bytes(header[at..at + 16].try_into().expect("16 octets"));
+            let address = |at: usize| Octets::read(header[at..].first_chunk().expect("16 octets"));
             (Addresses::V6 { local: address(8), remote: address(24) }, header[6], &packet[IPV6..])
         }
         _ => return None,

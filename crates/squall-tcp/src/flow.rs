@@ -53,6 +53,9 @@ pub(crate) struct Flow<S> {
     pub number: u32,
     /// For IPv6: the number of the addresses' upper bits.
     pub upper: u16,
+    /// The sum of its addresses and the number of TCP ([`crate::packet::Addresses::pseudo`]), folded,
+    /// once it has sent a segment; 0: not computed yet.
+    pub sum: u16,
     pub state: S,
 }
 
@@ -285,6 +288,7 @@ impl<S: Default> Flow<S> {
             app_at: 0,
             number: 0,
             upper: 0,
+            sum: 0,
             state: S::default(),
         }
     }

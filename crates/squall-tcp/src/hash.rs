@@ -1,25 +1,40 @@
 //! Keyed hashes: a fast one for the flow table, a strong one for initial sequence numbers.
 
+use crate::addresses::Octets;
+
 /// Hashes a flow's addresses and ports for the table. Keyed, because a peer that could predict the
 /// hash could fill one run of slots with its flows and make each lookup linear.
 #[inline]
 pub(crate) fn fast(key: [u64; 2], a: u64, b: u64) -> u32 {
+    let mixed = wide(key, a, b);
+    (mixed ^ mixed >> 32) as u32
+}
+
+/// The same in twice as many bits.
+#[inline]
+pub(crate) fn wide(key: [u64; 2], a: u64, b: u64) -> u64 {
     // 2^64 over the golden ratio, and wyhash's first secret: odd constants, so that an operand of
     // zero does not clear the product.
     let mixed = fold(a ^ key[0], b ^ key[1] ^ 0x9e37_79b9_7f4a_7c15);
-    let mixed = fold(mixed ^ key[1], 0xa076_1d64_78bd_642f);
-    (mixed ^ mixed >> 32) as u32
+    fold(mixed ^ key[1], 0xa076_1d64_78bd_642f)
 }
 
 /// Hashes two IPv6 addresses to what [`fast`] takes of two IPv4 addresses. The key's halves change
 /// places for the second one, so that swapped addresses differ.
 #[inline]
-pub(crate) fn pair(key: [u64; 2], a: u128, b: u128) -> u64 {
-    let of = |[first, second]: [u64; 2], address: u128| {
-        let (upper, lower) = ((address >> 64) as u64, address as u64);
+pub(crate) fn pair(key: [u64; 2], a: Octets, b: Octets) -> u64 {
+    let of = |[first, second]: [u64; 2], Octets { upper, lower }: Octets| {
         fold(upper ^ first ^ 0xe703_7ed1_a0b4_28db, lower ^ second)
     };
     of(key, a) ^ of([key[1], key[0]], b)
+}
+
+/// An IPv6 address in 64 bits that differ for the addresses of a network, and for most networks. Not
+/// keyed: only for a table
+/// in which some more equal values cost little, and very many are refused.
+#[inline]
+pub(crate) fn short(address: Octets) -> u64 {
+    address.upper.wrapping_mul(0xe703_7ed1_a0b4_28db) ^ address.lower
 }
 
 /// Combines both halves of the product, so each result bit depends on all bits of `a` and `b`.

@@ -29,6 +29,7 @@ mod seq;
 mod stack;
 mod table;
 mod tunables;
+mod wait_table;
 mod waits;
 mod wheel;
 mod write;

@@ -8,7 +8,7 @@ use squall_wire::{
     tcp_flags::{ACK, FIN, RST, SYN},
 };
 
-use crate::{FlowKind, Tuple};
+use crate::{FlowKind, Tuple, addresses::Octets};
 
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
@@ -41,7 +41,7 @@ pub(crate) enum Reject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Addresses {
     V4 { local: u32, remote: u32 },
-    V6 { local: u128, remote: u128 },
+    V6 { local: Octets, remote: Octets },
 }
 
 impl Addresses {
@@ -67,10 +67,7 @@ impl Addresses {
     /// The addresses of a received packet with this header.
     #[inline(always)]
     pub fn from6(header: &[u8; IPV6]) -> Self {
-        let address = |at: usize| {
-            let octets = header[at..at + 16].first_chunk().expect("16 octets");
-            u128::from_be_bytes(*octets)
-        };
+        let address = |at: usize| Octets::read(header[at..].first_chunk().expect("16 octets"));
         Self::V6 { local: address(24), remote: address(8) }
     }
 
@@ -90,14 +87,19 @@ impl Addresses {
         }
     }
 
-    /// The addresses' contribution to the pseudo-header sum.
+    /// The contribution of the addresses and the protocol to the pseudo-header sum, and to that of
+    /// an IPv4 header.
     #[inline(always)]
-    pub fn sum(self) -> u64 {
+    pub fn pseudo(self, protocol: u8) -> u64 {
+        self.sum() + u64::from(protocol)
+    }
+
+    #[inline(always)]
+    fn sum(self) -> u64 {
         match self {
             Self::V4 { local, remote } => u64::from(local) + u64::from(remote),
             Self::V6 { local, remote } => {
-                let of = |a: u128| checksum::add((a >> 64) as u64, a as u64);
-                let sum = checksum::add(of(local), of(remote));
+                let sum = u64::from_be(checksum::add(local.sum(), remote.sum()));
                 // Leaves room for the sum of a packet.
                 (sum >> 32) + (sum & 0xffff_ffff)
             }
@@ -229,7 +231,7 @@ impl<'a> Ip<'a> {
     /// Whether the TCP, UDP or ICMPv6 checksum is correct.
     #[inline]
     pub fn checksum_is_good(&self) -> bool {
-        let pseudo = self.addresses.sum() + u64::from(self.protocol) + self.payload.len() as u64;
+        let pseudo = self.addresses.pseudo(self.protocol) + self.payload.len() as u64;
         checksum::fold(pseudo + checksum::sum(self.payload)) == 0xffff
     }
 }
@@ -616,33 +618,29 @@ fn octets_of(first: u32, second: u32) -> [u8; 8] {
 }
 
 /// Writes the IP header of `packet`, from the local to the remote address. A packet has at most
-/// 65,535 octets.
+/// 65,535 octets. `pseudo`: [`Addresses::pseudo`] of `protocol`.
 #[inline(always)]
 pub(crate) fn write_ip(
     packet: &mut [u8],
     addresses: Addresses,
-    protocol: u8,
+    (protocol, pseudo): (u8, u64),
     tos: u8,
     ttl: u8,
     id: u16,
 ) {
     match addresses {
         Addresses::V4 { local, remote } => {
-            let len = packet.len() as u32;
+            let len = packet.len() as u64;
             let header = packet.first_chunk_mut::<IPV4>().expect("room for its header");
-            let words = [
-                0x4500_0000 | u32::from(tos) << 16 | len,
-                // Don't fragment: TCP relies on path MTU discovery (RFC 1191), and the fragments of
-                // a datagram would no longer match the profile.
-                u32::from(id) << 16 | 0x4000,
-                u32::from(ttl) << 24 | u32::from(protocol) << 16,
-                local,
-                remote,
-            ];
-            let sum = !checksum::fold(words.iter().map(|w| u64::from(*w)).sum());
+            // Don't fragment: TCP relies on path MTU discovery (RFC 1191), and the fragments of a
+            // datagram would no longer match the profile.
+            let first =
+                0x4500_0000_0000_4000 | u64::from(tos) << 48 | len << 32 | u64::from(id) << 16;
+            let ttl = u32::from(ttl) << 24;
+            let sum = u32::from(!checksum::fold(first + u64::from(ttl) + pseudo));
             let (places, last) = header.as_chunks_mut::<8>();
-            places[0] = octets_of(words[0], words[1]);
-            places[1] = octets_of(words[2] | u32::from(sum), local);
+            places[0] = first.to_be_bytes();
+            places[1] = octets_of(ttl | u32::from(protocol) << 16 | sum, local);
             *last.first_chunk_mut().expect("20 octets") = remote.to_be_bytes();
         }
         Addresses::V6 { local, remote } => {
@@ -650,13 +648,13 @@ pub(crate) fn write_ip(
             let header = packet.first_chunk_mut::<IPV6>().expect("room for its header");
             let first = 6 << 28 | u32::from(tos) << 20;
             let second = u32::from(len) << 16 | u32::from(protocol) << 8 | u32::from(ttl);
-            let words = (u128::from(first) << 32 | u128::from(second)) << 64 | local >> 64;
-            let (places, last) = header.as_chunks_mut::<16>();
-            // As two words: `copy_from_slice` would be a call for each address.
-            places[0] = words.to_be_bytes();
-            places[1] = (local << 64 | remote >> 64).to_be_bytes();
-            let last = last.first_chunk_mut().expect("half an address");
-            *last = (remote as u64).to_be_bytes();
+            let (places, _) = header.as_chunks_mut::<8>();
+            places[0] = octets_of(first, second);
+            // As words: `copy_from_slice` would be a call for each address.
+            let words = [local.upper, local.lower, remote.upper, remote.lower];
+            for (place, word) in places[1..].iter_mut().zip(words) {
+                *place = word.to_ne_bytes();
+            }
         }
     }
 }
@@ -713,13 +711,13 @@ impl TcpHeader {
     }
 }
 
-/// Writes the header of `segment`, whose payload is already present, and its checksum. With
-/// `partial` it is the sum of the pseudo-header alone, because the code or NIC that segments a GSO
+/// Writes the header of `segment`, whose payload is already present, and its checksum. `pseudo`:
+/// [`Addresses::pseudo`]. With `partial` it is the sum of the pseudo-header alone, because the code or NIC that segments a GSO
 /// packet completes it for each segment.
 #[inline]
 pub(crate) fn write_tcp(
     segment: &mut [u8],
-    addresses: Addresses,
+    pseudo: u64,
     header: &TcpHeader,
     options: &OptionWords,
     partial: bool,
@@ -729,7 +727,7 @@ pub(crate) fn write_tcp(
     let (head, payload) = segment.split_at_mut(offset);
     let words = header.words(offset);
     let (fixed, places) = head.split_first_chunk_mut::<TCP_HEADER>().expect("room for its header");
-    let mut sum = addresses.sum() + u64::from(TCP) + len as u64;
+    let mut sum = pseudo + len as u64;
     for (place, word) in fixed.as_chunks_mut::<4>().0.iter_mut().zip(words) {
         *place = word.to_be_bytes();
     }
@@ -757,7 +755,7 @@ pub(crate) const SYN_HEADER: usize = TCP_HEADER + 20;
 #[inline(always)]
 pub(crate) fn write_tcp_with<const OPTIONS: usize>(
     segment: &mut [u8],
-    addresses: Addresses,
+    pseudo: u64,
     header: &TcpHeader,
     options: [u32; OPTIONS],
     payload: u64,
@@ -765,7 +763,7 @@ pub(crate) fn write_tcp_with<const OPTIONS: usize>(
     let len = segment.len() as u64;
     let (places, _) = segment[..TCP_HEADER + 4 * OPTIONS].as_chunks_mut::<8>();
     let words = header.words(TCP_HEADER + 4 * OPTIONS);
-    let mut sum = addresses.sum() + u64::from(TCP) + len + payload;
+    let mut sum = pseudo + len + payload;
     for word in words {
         sum += u64::from(word);
     }
@@ -801,8 +799,7 @@ pub(crate) fn write_udp(
     put16(octets, 2, remote_port);
     put16(octets, 4, len as u16);
     put16(octets, 6, 0);
-    let sum =
-        !checksum::fold(addresses.sum() + u64::from(UDP) + len as u64 + checksum::sum(octets));
+    let sum = !checksum::fold(addresses.pseudo(UDP) + len as u64 + checksum::sum(octets));
     // A checksum field of 0 means "none", so a computed 0 is sent as 0xffff, which is equal in
     // ones' complement (RFC 768).
     put16(octets, 6, if sum == 0 { 0xffff } else { sum });
@@ -822,6 +819,11 @@ mod tests {
         let mut options = OptionWords::default();
         words.iter().for_each(|word| options.push(*word));
         options
+    }
+
+    fn addresses6(local: u128, remote: u128) -> Addresses {
+        let [local, remote] = [local, remote].map(|bits| Ipv6Addr::from_bits(bits).into());
+        Addresses::V6 { local, remote }
     }
 
     /// The results of both fast parsers.
@@ -857,7 +859,7 @@ mod tests {
             damage in proptest::option::of((any::<Index>(), 1u8..)),
         ) {
             let addresses = match v6 {
-                true => Addresses::V6 { local: 1 << 120 | 7, remote: 99 << 64 | 5 },
+                true => addresses6(1 << 120 | 7, 99 << 64 | 5),
                 false => Addresses::V4 { local: 0x0a00_0001, remote: 0xc0a8_0102 },
             };
             let headers = ip_len(addresses) + TCP_HEADER + 4 * options.len();
@@ -872,8 +874,9 @@ mod tests {
                 window: 1000,
             };
             let segment = &mut packet[ip_len(addresses)..];
-            write_tcp(segment, addresses, &header, &option_words(&options), false);
-            write_ip(&mut packet, addresses, TCP, 3, 64, 0x1234);
+            let pseudo = addresses.pseudo(TCP);
+            write_tcp(segment, pseudo, &header, &option_words(&options), false);
+            write_ip(&mut packet, addresses, (TCP, pseudo), 3, 64, 0x1234);
             if let Some((at, change)) = damage {
                 *at.get_mut(&mut packet) ^= change;
             }
@@ -904,7 +907,7 @@ mod tests {
     fn a_header_with_a_fixed_number_of_options_is_the_same() {
         for addresses in [
             Addresses::V4 { local: 0x0a00_0001, remote: 0xc0a8_0102 },
-            Addresses::V6 { local: 1 << 120 | 7, remote: 99 },
+            addresses6(1 << 120 | 7, 99),
         ] {
             let header = TcpHeader {
                 local_port: 80,
@@ -917,9 +920,10 @@ mod tests {
             let mut packets = [[0; SYN_HEADER + 5]; 2];
             packets.iter_mut().for_each(|packet| packet[SYN_HEADER..].copy_from_slice(b"hello"));
             let options = option_words(&SYN_OPTIONS);
-            write_tcp(&mut packets[0], addresses, &header, &options, false);
-            let sum = checksum::sum(b"hello");
-            write_tcp_with(&mut packets[1], addresses, &header, SYN_OPTIONS, sum);
+            let pseudo = addresses.pseudo(TCP);
+            write_tcp(&mut packets[0], pseudo, &header, &options, false);
+            let (sum, pseudo) = (checksum::sum(b"hello"), checksum::fold(pseudo).into());
+            write_tcp_with(&mut packets[1], pseudo, &header, SYN_OPTIONS, sum);
             assert_eq!(packets[0], packets[1]);
         }
     }
@@ -928,7 +932,7 @@ mod tests {
     fn written_packets_parse_to_the_same_fields() {
         for addresses in [
             Addresses::V4 { local: 0x0a00_0001, remote: 0xc0a8_0102 },
-            Addresses::V6 { local: 1 << 120 | 7, remote: 99 },
+            addresses6(1 << 120 | 7, 99),
         ] {
             let ip = ip_len(addresses);
             let mut packet = vec![0; ip + 32 + 5];
@@ -942,8 +946,9 @@ mod tests {
                 flags: ACK | PSH,
                 window: 1000,
             };
-            write_tcp(&mut packet[ip..], addresses, &header, &options, false);
-            write_ip(&mut packet, addresses, TCP, 3, 64, 0x1234);
+            let pseudo = addresses.pseudo(TCP);
+            write_tcp(&mut packet[ip..], pseudo, &header, &options, false);
+            write_ip(&mut packet, addresses, (TCP, pseudo), 3, 64, 0x1234);
             let read = Ip::read(&packet, true).unwrap();
             assert!(read.checksum_is_good());
             let (source, destination, segment) = Segment::read(&read).unwrap();

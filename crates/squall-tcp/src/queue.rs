@@ -48,6 +48,12 @@ impl Queue {
         }
     }
 
+    /// The flow that is next.
+    #[inline]
+    pub fn front(&self) -> Option<u32> {
+        self.entries.get(self.first).map(|(flow, _)| *flow)
+    }
+
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -7,6 +7,7 @@ use crate::{
     Application, ClassId, ConnectError, Counters, Event, FlowId, FlowKind, Output, Reason,
     Settings, Socket, TunableError, Tunables, Tuple, UnmatchedCounters,
     addresses::{Packed, WHOLE},
+    arrives::stamp,
     core::{Core, Unsettled},
     flow::{Bits, State},
     hash,
@@ -148,7 +149,7 @@ impl<A: Application> Stack<A> {
     fn hint<const V6: bool>(&self, packet: &[u8]) -> FlowHint {
         let Some(key) = usual_key::<V6>(packet) else { return FlowHint::default() };
         let hash = self.core.hash(&key);
-        FlowHint { flow: self.core.peek(hash), hash: Some(hash) }
+        FlowHint { flow: self.core.peek(hash, &key), hash: Some(hash) }
     }
 
     /// Prefetches the table slots for flows that are about to [connect](Stack::connect): their
@@ -156,7 +157,7 @@ impl<A: Application> Stack<A> {
     #[inline]
     pub fn prefetch_new(&self, tuples: impl Iterator<Item = Tuple>) {
         for key in tuples.filter_map(|tuple| Key::of(&tuple)) {
-            std::hint::black_box(self.core.peek(self.core.hash(&key)));
+            std::hint::black_box(self.core.peek(self.core.hash(&key), &key));
         }
     }
 
@@ -256,24 +257,43 @@ impl<A: Application> Stack<A> {
             self.core.detours.pop_front();
             packets += 1;
         }
+        while let Some(flow) = self.core.queue.front() {
+            let written = match self.core.flows[flow].bits.has(Bits::V6) {
+                false => self.transmit_flows::<false>(now, out),
+                true => self.transmit_flows::<true>(now, out),
+            };
+            packets += written.packets;
+            if written.left == Unsent::Room {
+                break;
+            }
+        }
+        packets
+    }
+
+    /// Sends pending packets of flows until the next flow has the other IP version. Each version has
+    /// a loop of its own, into which its fast path is inlined.
+    #[inline(never)]
+    fn transmit_flows<const V6: bool>(&mut self, now: Nanos, out: &mut impl Output) -> Written {
+        let mut packets = 0;
+        let clock = stamp(now + self.core.lag);
         while let Some((flow, cause)) = self.core.queue.pop_front() {
             let bits = self.core.flows[flow].bits;
             if !bits.has(Bits::QUEUED) {
                 continue;
             }
+            if bits.has(Bits::V6) != V6 {
+                self.core.queue.put_back((flow, cause));
+                return Written { packets, left: Unsent::Turn };
+            }
             out.due(cause);
-            let written = match bits.has(Bits::V6) {
-                false => self.write_fast::<false>(now, flow, out),
-                true => self.write_fast6(now, flow, out),
-            };
-            match written {
+            match self.write_fast::<V6>(now, clock, flow, out) {
                 FastWrite::Sent => {
                     packets += 1;
                     continue;
                 }
                 FastWrite::NoRoom => {
                     self.core.queue.put_back((flow, cause));
-                    return packets;
+                    return Written { packets, left: Unsent::Room };
                 }
                 FastWrite::Slow => (),
             }
@@ -286,12 +306,12 @@ impl<A: Application> Stack<A> {
                 Unsent::Room => {
                     self.core.queue.put_back((flow, cause));
                     self.settle(now, flow);
-                    return packets;
+                    return Written { packets, left: Unsent::Room };
                 }
             }
             self.settle(now, flow);
         }
-        packets
+        Written { packets, left: Unsent::Nothing }
     }
 
     /// Whether [`Stack::transmit`] has something to send.
@@ -562,8 +582,9 @@ pub(crate) fn isn(secret: [u64; 2], now: Nanos, key: &Key, packed: Packed) -> u3
             hash::strong(secret, [short, 1 << 63 | u64::from(packed.upper) << 32 | ports])
         }
         Addresses::V6 { local, remote } => {
-            let [local, remote] = [local, remote].map(|a| [(a >> 64) as u64, a as u64]);
-            hash::strong(secret, [local[0], local[1], remote[0], remote[1], ports])
+            let words = [local.upper, local.lower, remote.upper, remote.lower];
+            let [a, b, c, d] = words.map(u64::from_be);
+            hash::strong(secret, [a, b, c, d, ports])
         }
     };
     (f as u32).wrapping_add((now.0 >> 12) as u32)
@@ -590,11 +611,11 @@ pub(crate) enum FastWrite {
     Slow,
 }
 
-/// Why [`Stack::write`] stopped before everything was sent.
+/// Why [`Stack::write`] or [`Stack::transmit_flows`] stopped before everything was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsent {
     Nothing,
-    /// Data remains; the flow has used its turn.
+    /// Something remains; others have their turn.
     Turn,
     /// Data remains; the output is full.
     Room,

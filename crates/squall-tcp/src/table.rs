@@ -5,8 +5,7 @@
 //! all of them.
 
 /// Maps the hash of a flow's addresses and ports to the flow's number; four octets per slot. The
-/// caller distinguishes flows with equal hashes. A number may also be the position of a flow in
-/// TIME-WAIT, which has a table of its own.
+/// caller distinguishes flows with equal hashes.
 pub(crate) struct Table {
     slots: Slots,
     /// The table before the last doubling, while it still has flows.
@@ -132,11 +131,6 @@ impl Table {
     }
 
     #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.taken == 0
-    }
-
-    #[inline]
     pub fn memory(&self) -> usize {
         let old = self.old.as_ref().map_or(0, |old| old.slots.slots.len());
         (self.slots.slots.len() + old) * 4
@@ -154,21 +148,6 @@ impl Table {
     #[inline]
     pub fn peek(&self, hash: u32) -> u32 {
         let of = |slots: &Slots| slots.slots[hash as usize & slots.mask] & slots.number;
-        match (of(&self.slots), &self.old) {
-            (0, Some(old)) => of(&old.slots),
-            (flow, _) => flow,
-        }
-    }
-
-    /// The number + 1 of the flow in the second slot of `hash`; 0: free.
-    #[inline]
-    pub fn peek_next(&self, hash: u32) -> u32 {
-        let of = |slots: &Slots| {
-            let at = hash as usize & slots.mask;
-            // Loads both slots: usually they are in one cache line.
-            std::hint::black_box(slots.slots[at]);
-            slots.slots[(at + 1) & slots.mask] & slots.number
-        };
         match (of(&self.slots), &self.old) {
             (0, Some(old)) => of(&old.slots),
             (flow, _) => flow,

@@ -136,6 +136,13 @@ impl Waits {
         &self.chunks[place as usize / CHUNK][place as usize % CHUNK]
     }
 
+    /// The entry at a position that may not be in use.
+    #[inline]
+    pub fn find(&self, place: u32) -> Option<&Wait> {
+        let chunk = self.chunks.get(place as usize / CHUNK)?;
+        Some(&chunk[place as usize % CHUNK]).filter(|wait| !wait.bits.has(WaitBits::GONE))
+    }
+
     /// Removes an entry before its end.
     pub fn take(&mut self, place: u32) -> Wait {
         let wait = &mut self.chunks[place as usize / CHUNK][place as usize % CHUNK];

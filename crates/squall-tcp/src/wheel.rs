@@ -91,10 +91,15 @@ impl Wheel {
     /// `now`). A tick in the past becomes the next one.
     #[inline(always)]
     pub fn wake(&mut self, flows: &mut impl Records, flow: u32, at: u32, now: Nanos) {
-        let slot = *flows.slot(flow);
-        if slot == OUT || (at.wrapping_sub(self.begins(slot)) as i32) < 0 {
+        if self.is_late(*flows.slot(flow), at) {
             self.add(flows, flow, at, now);
         }
+    }
+
+    /// Whether an entry in `slot` ([`OUT`]: there is none) may come too late for tick `at`.
+    #[inline(always)]
+    pub fn is_late(&self, slot: u16, at: u32) -> bool {
+        slot == OUT || (at.wrapping_sub(self.begins(slot)) as i32) < 0
     }
 
     /// The tick at which a slot with entries begins, lower half.

@@ -10,9 +10,9 @@ use crate::{
     Application, ClassId, OptionOrder, Output, Tunables, Tuple,
     arrives::stamp,
     congestion::initial_window,
-    core::{addresses, lag_ticks, rto},
+    core::{addresses, advertised, lag_ticks, rto},
     extra::Recovery,
-    flow::{Bits, State},
+    flow::{Bits, Flow, State},
     packet::{
         ALIGNED_STAMPS, Addresses, IPV4, IPV6, Key, OptionWords, STAMPED, SYN_HEADER, TCP,
         TCP_HEADER, TcpHeader, UDP, UDP_HEADER, ip_len, write_ip, write_tcp, write_tcp_with,
@@ -42,7 +42,7 @@ enum Kind {
 
 impl<A: Application> Stack<A> {
     /// Sends the packets that `flow` may send now.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn write(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Written {
         let mut packets = 0;
         let idle = self.core.flows[flow].flight() == 0;
@@ -63,11 +63,13 @@ impl<A: Application> Stack<A> {
 
     /// A SYN, and a fast path for most flows: the rest of the data in one segment, or an
     /// acknowledgment, while there are no losses. Has the same effect as the slow path; changes
-    /// nothing if it returns [`FastWrite::Slow`] or [`FastWrite::NoRoom`].
+    /// nothing if it returns [`FastWrite::Slow`] or [`FastWrite::NoRoom`]. `clock`: that of
+    /// timestamps.
     #[inline(always)]
     pub(crate) fn write_fast<const V6: bool>(
         &mut self,
         now: Nanos,
+        clock: u32,
         flow: u32,
         out: &mut impl Output,
     ) -> FastWrite {
@@ -80,7 +82,7 @@ impl<A: Application> Stack<A> {
         if odd || !(State::Established..=State::TimeWait).contains(&state) {
             return match state {
                 State::SynSent | State::SynReceived if bits.has(Bits::HEAD) => {
-                    self.write_syn::<V6>(now, flow, out)
+                    self.write_syn::<V6>(now, clock, flow, out)
                 }
                 _ => FastWrite::Slow,
             };
@@ -98,12 +100,13 @@ impl<A: Application> Stack<A> {
             }
             if len > 0 || fin {
                 let whole = TCP_HEADER as u32 + u32::from(f.mss) - header as u32;
-                let window = f.snd_wnd.min(class.send_buffer).saturating_sub(flight);
-                let fits = len <= whole && len < window && len <= f.cwnd.saturating_sub(flight);
+                let outstanding = flight.wrapping_add(len);
+                let window = f.snd_wnd.min(class.send_buffer);
+                let fits = len <= whole && outstanding < window && outstanding <= f.cwnd;
                 let at_once = class.tunables.no_delay || fin || flight == 0 || len == whole;
                 // A flow whose window is above the initial one may have been idle, and must then
                 // restart (RFC 5681 §4.1); the slow path checks the time.
-                let idle = flight == 0 && f.cwnd > class.initial_window(f.mss);
+                let idle = flight == 0 && f.cwnd > class.initial_window(V6, f.mss);
                 if !fits || !at_once || idle {
                     return FastWrite::Slow;
                 }
@@ -113,8 +116,6 @@ impl<A: Application> Stack<A> {
         if numbers == 0 && !bits.has(Bits::ACK_NOW) {
             return FastWrite::Slow;
         }
-        let scale = if bits.wscale().is_some() { class.scale } else { 0 };
-        let window = (class.window >> scale).min(u16::MAX.into());
         let addresses = addresses(V6, f.packed(), &core.addresses6);
         let (local_port, remote_port) = (f.local_port, f.remote_port);
         let key = Key { addresses, local_port, remote_port, udp: false };
@@ -141,31 +142,32 @@ impl<A: Application> Stack<A> {
             };
         }
         core.ip_id = core.ip_id.wrapping_add(1);
+        let (window, advertised) = class.advertised[usize::from(bits.wscale().is_some())];
         let header = TcpHeader {
             local_port,
             remote_port,
             seq: f.snd_nxt,
             ack: f.rcv_nxt,
             flags: ACK | if len > 0 { PSH } else { 0 } | if fin { FIN } else { 0 },
-            window: window as u16,
+            window,
         };
         let segment = &mut packet[ip..];
+        let pseudo = pseudo(f, addresses);
         if stamps {
-            let stamps = [ALIGNED_STAMPS, stamp(now + core.lag), f.ts_recent];
-            write_tcp_with(segment, addresses, &header, stamps, sum);
+            let stamps = [ALIGNED_STAMPS, clock, f.ts_recent];
+            write_tcp_with(segment, pseudo, &header, stamps, sum);
         } else {
-            write_tcp_with(segment, addresses, &header, [], sum);
+            write_tcp_with(segment, pseudo, &header, [], sum);
         }
         let (tos, ttl) = (class.tunables.tos, class.tunables.ttl);
-        write_ip(packet, addresses, TCP, tos, ttl, core.ip_id);
+        write_ip(packet, addresses, (TCP, pseudo), tos, ttl, core.ip_id);
         // An advertised edge is never withdrawn (RFC 9293 §3.8.6, SHLD-14), even where rounding to
         // the window scale would.
-        f.rcv_adv = max(f.rcv_adv, f.rcv_nxt.wrapping_add(window << scale));
+        f.rcv_adv = max(f.rcv_adv, f.rcv_nxt.wrapping_add(advertised));
         f.bits.clear(Bits::ACK_NOW | Bits::ACK_LATER | Bits::QUEUED);
         let counters = &mut class.counters;
         counters.segments_out += 1;
         counters.octets_out += octets as u64;
-        counters.zero_windows_out += u64::from(window == 0);
         if numbers == 0 {
             counters.acks_out += 1;
             if state == State::TimeWait {
@@ -185,26 +187,16 @@ impl<A: Application> Stack<A> {
         // Without timestamps one segment at a time is timed (RFC 6298 §3).
         if !bits.has(Bits::TIMESTAMPS | Bits::TIMING) {
             f.bits.set(Bits::TIMING);
-            (f.ts_recent, f.rtt_sent) = (f.snd_nxt, stamp(now + core.lag) as u16);
+            (f.ts_recent, f.rtt_sent) = (f.snd_nxt, clock as u16);
         }
         // RFC 6298 §5.1: a running timer keeps its deadline.
         if flight == 0 || !bits.has(Bits::RTX) {
             f.bits.set_retries(0);
-            let rto = rto(f, class);
-            core.start_rtx(now, flow, rto);
+            let at = f.start_rtx(now, core.lag, rto(f, class));
+            let number = f.number;
+            core.wake_number(now, number, at);
         }
         FastWrite::Sent
-    }
-
-    /// [`Stack::write_fast`] for IPv6. Not inlined, so that the code of IPv4 stays compact.
-    #[inline(never)]
-    pub(crate) fn write_fast6(
-        &mut self,
-        now: Nanos,
-        flow: u32,
-        out: &mut impl Output,
-    ) -> FastWrite {
-        self.write_fast::<true>(now, flow, out)
     }
 
     /// Whether nothing can be left to send. Saves a second, empty pass, which most flows would
@@ -698,8 +690,10 @@ impl<A: Application> Stack<A> {
             flags,
             window,
         };
-        write_tcp(&mut packet[ip..], key.addresses, &header, options, !cut.is_whole());
-        write_ip(packet, key.addresses, TCP, class.tunables.tos | ect, class.tunables.ttl, id);
+        let pseudo = pseudo(f, key.addresses);
+        write_tcp(&mut packet[ip..], pseudo, &header, options, !cut.is_whole());
+        let (tos, ttl) = (class.tunables.tos | ect, class.tunables.ttl);
+        write_ip(packet, key.addresses, (TCP, pseudo), tos, ttl, id);
         f.rcv_adv = edge;
         f.bits.clear(Bits::ACK_NOW | Bits::ACK_LATER | if ect > 0 { Bits::CWR } else { 0 });
         class.counters.segments_out += 1;
@@ -731,16 +725,17 @@ impl<A: Application> Stack<A> {
     pub(crate) fn window(&self, flow: u32) -> (u16, u32) {
         let f = &self.core.flows[flow];
         let class = self.core.class(flow);
-        let scale = if f.bits.wscale().is_some() { class.scale } else { 0 };
-        let open = match self.core.extra_ref(flow) {
-            Some(extra) if extra.paused => distance(f.rcv_nxt, f.rcv_adv),
-            _ => class.window,
+        let scaled = f.bits.wscale().is_some();
+        let (field, octets) = match self.core.extra_ref(flow) {
+            Some(extra) if extra.paused => {
+                let open = distance(f.rcv_nxt, f.rcv_adv);
+                advertised(open, if scaled { class.scale } else { 0 })
+            }
+            _ => class.advertised[usize::from(scaled)],
         };
-        let field = (open >> scale).min(u16::MAX.into());
-        let edge = f.rcv_nxt.wrapping_add(field << scale);
         // An advertised edge is never withdrawn (RFC 9293 §3.8.6, SHLD-14), even where rounding to
         // the window scale would.
-        (field as u16, max(f.rcv_adv, edge))
+        (field, max(f.rcv_adv, f.rcv_nxt.wrapping_add(octets)))
     }
 
     /// Sends a SYN or SYN-ACK, after which the flow has nothing left to send.
@@ -748,20 +743,20 @@ impl<A: Application> Stack<A> {
     fn write_syn<const V6: bool>(
         &mut self,
         now: Nanos,
+        clock: u32,
         flow: u32,
         out: &mut impl Output,
     ) -> FastWrite {
-        let clock = stamp(now + self.core.lag);
         let (f, class) = self.core.parts(flow);
         let (bits, echo) = (f.bits, f.ts_recent);
         match usual_options(&class.tunables, bits, clock, echo) {
             Some(options) => {
                 let of = (flow, clock, SYN_HEADER);
-                self.write_syn_with::<V6>(now, of, out, |segment, ends, header| {
-                    write_tcp_with(segment, ends, header, options, 0);
+                self.write_syn_with::<V6>(now, of, out, |segment, pseudo, header| {
+                    write_tcp_with(segment, pseudo, header, options, 0);
                 })
             }
-            None => self.write_other_syn::<V6>(now, flow, out),
+            None => self.write_other_syn::<V6>(now, clock, flow, out),
         }
     }
 
@@ -770,16 +765,16 @@ impl<A: Application> Stack<A> {
     fn write_other_syn<const V6: bool>(
         &mut self,
         now: Nanos,
+        clock: u32,
         flow: u32,
         out: &mut impl Output,
     ) -> FastWrite {
-        let clock = stamp(now + self.core.lag);
         let (f, class) = self.core.parts(flow);
         let (bits, echo) = (f.bits, f.ts_recent);
         let options = syn_options(&class.tunables, bits, clock, echo);
         let octets = TCP_HEADER + options.octets();
-        self.write_syn_with::<V6>(now, (flow, clock, octets), out, |segment, ends, header| {
-            write_tcp(segment, ends, header, &options, false);
+        self.write_syn_with::<V6>(now, (flow, clock, octets), out, |segment, pseudo, header| {
+            write_tcp(segment, pseudo, header, &options, false);
         })
     }
 
@@ -791,7 +786,7 @@ impl<A: Application> Stack<A> {
         now: Nanos,
         (flow, clock, header): (u32, u32, usize),
         out: &mut impl Output,
-        write: impl FnOnce(&mut [u8], Addresses, &TcpHeader),
+        write: impl FnOnce(&mut [u8], u64, &TcpHeader),
     ) -> FastWrite {
         let core = &mut self.core;
         let f = &mut core.flows.0[flow as usize];
@@ -817,10 +812,11 @@ impl<A: Application> Stack<A> {
         let (tos, ttl) = (class.tunables.tos, class.tunables.ttl);
         let (seq, ack) = (f.snd_una, if answers { f.rcv_nxt } else { 0 });
         // A SYN's window is never scaled (RFC 7323 §2.2).
-        let window = class.window.min(u16::MAX.into()) as u16;
+        let (window, _) = class.advertised[0];
         let header = TcpHeader { local_port, remote_port, seq, ack, flags, window };
-        write(&mut packet[ip..], addresses, &header);
-        write_ip(packet, addresses, TCP, tos, ttl, core.ip_id);
+        let pseudo = pseudo(f, addresses);
+        write(&mut packet[ip..], pseudo, &header);
+        write_ip(packet, addresses, (TCP, pseudo), tos, ttl, core.ip_id);
         class.counters.segments_out += 1;
         class.counters.octets_out += octets as u64;
         class.counters.retransmit_syn += u64::from(retries > 0);
@@ -837,7 +833,8 @@ impl<A: Application> Stack<A> {
             // The wheel first holds the flow at the minimum RTO: most SYNs are answered by then,
             // and the flow next waits for a shorter time, so it need not move in the wheel.
             let first_wake = class.rto_min.min(wait);
-            core.wake(now, flow, tick(now).wrapping_add(first_wake + 1));
+            let number = f.number;
+            core.wake_number(now, number, tick(now).wrapping_add(first_wake + 1));
         }
         FastWrite::Sent
     }
@@ -864,14 +861,9 @@ impl<A: Application> Stack<A> {
         write_udp(&mut packet[ip..], key.addresses, key.local_port, key.remote_port);
         self.core.ip_id = self.core.ip_id.wrapping_add(1);
         let class = &mut self.core.classes[usize::from(class)];
-        write_ip(
-            packet,
-            key.addresses,
-            UDP,
-            class.tunables.tos,
-            class.tunables.ttl,
-            self.core.ip_id,
-        );
+        let (tos, ttl) = (class.tunables.tos, class.tunables.ttl);
+        let of = (UDP, key.addresses.pseudo(UDP));
+        write_ip(packet, key.addresses, of, tos, ttl, self.core.ip_id);
         class.counters.segments_out += 1;
         class.counters.octets_out += len as u64;
         class.counters.sent += u64::from(piece.len);
@@ -887,6 +879,17 @@ impl<A: Application> Stack<A> {
     }
 }
 
+/// [`Addresses::pseudo`] of a flow's segments, folded. Summed once: IPv6 addresses are eight words
+/// of 32 bits.
+#[inline(always)]
+fn pseudo<S>(f: &mut Flow<S>, addresses: Addresses) -> u64 {
+    if f.sum == 0 {
+        f.sum = checksum::fold(addresses.pseudo(TCP));
+    }
+    debug_assert_eq!(f.sum, checksum::fold(addresses.pseudo(TCP)), "the ends of a flow stay");
+    f.sum.into()
+}
+
 /// Room for one segment.
 #[inline(always)]
 fn room<'o>(
@@ -900,7 +903,8 @@ fn room<'o>(
             out.segment4(class, [local, remote], [key.local_port, key.remote_port], octets)
         }
         Addresses::V6 { local, remote } => {
-            out.segment6(class, [local, remote], [key.local_port, key.remote_port], octets)
+            let addresses = [local.into(), remote.into()];
+            out.segment6(class, addresses, [key.local_port, key.remote_port], octets)
         }
     }
 }

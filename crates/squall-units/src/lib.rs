@@ -24,7 +24,7 @@ pub use division::Division;
 pub use number::{gcd, lcm, median, median_high, remaining_sd};
 pub use octets::{be16, be32, get_be16, get_be32};
 pub use parse::{UnitError, parse_count, parse_octets};
-pub use random::{SplitMix64, below, mix, shuffled};
+pub use random::{Shuffle, SplitMix64, below, mix, shuffled};
 pub use rate::{Rate, RateUnit, near};
 pub use signature::{
     SIGNATURE_HASH, TREX_GROUPS, TREX_HW_IDS, TREX_MAGIC, TrexMark, signature_check,

@@ -16,31 +16,60 @@ pub fn below(random: u64, n: u64) -> u64 {
     if n == 0 { random } else { ((u128::from(random) * u128::from(n)) >> 64) as u64 }
 }
 
-/// A permutation of `0..n` that depends on `key`: multiplications by odd numbers and xor-shifts,
+/// A permutation of `0..n` that depends on `key`: see [`Shuffle`].
+#[inline]
+pub fn shuffled(k: u64, n: u64, key: u64) -> u64 {
+    Shuffle::new(n, key).at(k)
+}
+
+/// A permutation of `0..n` that depends on a key: multiplications by odd numbers and xor-shifts,
 /// each of which is a bijection over a power of two, repeated until the value is below `n` (fewer
 /// than two rounds on average). Computed instead of shuffled in a table, because that of a pool
 /// with 2^24 addresses and 64,512 ports would have 10^12 entries.
-#[inline]
-pub fn shuffled(k: u64, n: u64, key: u64) -> u64 {
-    let bits = 64 - (n - 1).leading_zeros();
-    // A pool of one address has no bits, and the shift for `mask` would overflow.
-    if bits < 2 {
-        return if n == 2 { k ^ (key & 1) } else { k };
+#[derive(Clone, Copy, Debug)]
+pub struct Shuffle {
+    n: u64,
+    mask: u64,
+    half: u32,
+    third: u32,
+    multiplier: u64,
+    other: u64,
+    added: u64,
+}
+
+impl Shuffle {
+    /// `n`: at least 1.
+    #[inline]
+    pub fn new(n: u64, key: u64) -> Self {
+        let bits = 64 - (n - 1).leading_zeros();
+        // A pool of one address has no bits, and the shift for `mask` would overflow.
+        let mask = if bits == 0 { 0 } else { u64::MAX >> (64 - bits) };
+        let (half, third) = (bits.div_ceil(2), bits.div_ceil(3));
+        let (multiplier, other) = (key | 1, mix(key, 1) | 1);
+        // With two numbers, `added` swaps them, and a single one stays.
+        let added = if mask < 2 { key & mask } else { key >> 7 };
+        Self { n, mask, half, third, multiplier, other, added }
     }
-    let mask = u64::MAX >> (64 - bits);
-    let (half, third) = (bits.div_ceil(2), bits.div_ceil(3));
-    let (multiplier, other) = (key | 1, mix(key, 1) | 1);
-    let mut x = k;
-    loop {
-        x = x.wrapping_add(key >> 7).wrapping_mul(multiplier) & mask;
-        x ^= x >> half;
-        x = x.wrapping_mul(other) & mask;
-        x ^= x >> third;
-        // The golden ratio in 64 bits (Fibonacci hashing).
-        x = x.wrapping_mul(STEP) & mask;
-        x ^= x >> half;
-        if x < n {
-            return x;
+
+    /// The number at position `k`, which is below `n`.
+    #[inline]
+    pub fn at(&self, k: u64) -> u64 {
+        let Self { n, mask, half, third, multiplier, other, added } = *self;
+        if mask < 2 {
+            return k ^ added;
+        }
+        let mut x = k;
+        loop {
+            x = x.wrapping_add(added).wrapping_mul(multiplier) & mask;
+            x ^= x >> half;
+            x = x.wrapping_mul(other) & mask;
+            x ^= x >> third;
+            // The golden ratio in 64 bits (Fibonacci hashing).
+            x = x.wrapping_mul(STEP) & mask;
+            x ^= x >> half;
+            if x < n {
+                return x;
+            }
         }
     }
 }

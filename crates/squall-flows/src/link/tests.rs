@@ -562,6 +562,57 @@ fn a_syn_of_a_known_sender_takes_the_short_path() {
 }
 
 #[test]
+fn own_addresses_are_known_in_the_first_range_and_in_others() {
+    let pool = |ranges: &[&str]| {
+        let ranges = ranges.iter().map(|range| range.parse().unwrap()).collect();
+        let (name, order) = ("p".into(), Order::Sequential);
+        Tuples::new(&Pool { name, ranges, ports: 1..=2, order, hosts: None, shared: false }, 0)
+    };
+    let mut own = Link::new(&network(1, Vec::new()), Division::WHOLE);
+    for ranges in [
+        // No range of one upper half, and two ranges: one comparison finds neither.
+        &["fd00::ffff:ffff:ffff:fffe-fd00:0:0:1::1"][..],
+        &["10.0.0.1-10.0.0.9", "10.0.1.0-10.0.1.9"],
+        &["10.0.2.0-10.0.2.9"],
+        &["10.0.3.0"],
+        &["fd01::10-fd01::20"],
+        &["fd02::10-fd02::20"],
+    ] {
+        own.add_pool(pool(ranges).unwrap(), false);
+    }
+    assert!(own.own.has4(0x0a00_0209) && !own.own.has4(0x0a00_020a) && !own.own.has4(0x0a00_01ff));
+    for (address, is_own) in [
+        ("10.0.0.0", false),
+        ("10.0.0.9", true),
+        ("10.0.1.0", true),
+        ("10.0.1.255", false),
+        ("10.0.2.0", true),
+        ("10.0.2.9", true),
+        ("10.0.2.10", false),
+        ("10.0.3.0", true),
+        ("fd00::ffff:ffff:ffff:fffe", true),
+        ("fd00:0:0:1::1", true),
+        ("fd00:0:0:1::2", false),
+        ("fd01::f", false),
+        ("fd01::10", true),
+        ("fd01::20", true),
+        ("fd01::21", false),
+        ("fd01:0:0:1::11", false),
+        ("fd02::20", true),
+        ("fd03::20", false),
+    ] {
+        let v4 = !address.contains(':');
+        let (from, kind, flags) = if v4 { ("10.9.9.9", IPV4, 33) } else { ("fd99::1", IPV6, 53) };
+        let mut packet = packet(from, address);
+        packet[flags] = 0;
+        let macs = [MacAddr([2, 0, 0, 0, 1, 0]).0, [2; 6]].concat();
+        let frame = [macs, kind.to_be_bytes().to_vec(), packet].concat();
+        assert_eq!(own.is_usual(&frame), is_own, "{address}");
+        assert_eq!(own.take(&frame).is_some(), is_own, "{address}");
+    }
+}
+
+#[test]
 fn all_workers_learn_neighbors_and_one_replies() {
     let mut one = link("10.0.0.1-10.0.0.9", network(1, Vec::new()));
     let mut other = link("10.0.0.1-10.0.0.9", network(1, Vec::new()));

@@ -364,6 +364,20 @@ fn a_hint_is_refused_with_another_packet() {
 }
 
 #[test]
+fn flows_of_both_ip_versions_send_in_the_order_in_which_they_were_queued() {
+    let mut pair = Pair::new(Plan { flows: 2, ..Plan::default() });
+    let versions = [true, true, false, true, false, false, true];
+    for (v6, port) in versions.into_iter().zip(20_000..) {
+        pair.client.connect(pair.now, pair.class, tuple(v6, port), Talk::default()).unwrap();
+    }
+    let mut wire = Wire::default();
+    assert_eq!(pair.client.transmit(pair.now, &mut wire), 9);
+    let sent: Vec<_> = wire.packets.iter().map(|(packet, _)| packet[0] >> 4 == 6).collect();
+    assert_eq!(sent[2..], versions);
+    assert!(!pair.client.has_output());
+}
+
+#[test]
 fn ports_are_free_again_after_time_wait() {
     // The side that closes first is in TIME-WAIT.
     let mut pair = Pair::new(Plan { half_close: true, ..Plan::default() });
