@@ -1931,11 +1931,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     /// Continues with the program's last operation.
     fn jump_to_end(&mut self) -> Step {
         let owner = self.apps.code.owner[(self.state.at & AT) as usize].program;
-        let next_start = match self.apps.code.programs.get(usize::from(owner) + 1) {
-            Some(next) => next.traits.start,
-            None => self.apps.code.ops.len() as u32,
-        };
-        self.jump(next_start - 1)
+        self.jump(self.apps.code.range_of(owner).end - 1)
     }
 
     fn close(&mut self) {

@@ -1743,11 +1743,17 @@ impl Op {
 }
 
 impl Code {
+    /// The numbers of a program's operations.
+    pub fn range_of(&self, program: u16) -> std::ops::Range<u32> {
+        let start = self.programs[usize::from(program)].traits.start;
+        let next = self.programs.get(usize::from(program) + 1);
+        start..next.map_or(self.ops.len() as u32, |next| next.traits.start)
+    }
+
     /// The pieces that a program sends.
     pub fn pieces_of(&self, program: u16) -> impl Iterator<Item = u32> {
-        let all = self.ops.iter().zip(&self.owner);
-        let own = all.filter(move |(_, owner)| owner.program == program);
-        own.flat_map(|(op, _)| match *op {
+        let own = self.range_of(program);
+        self.ops[own.start as usize..own.end as usize].iter().flat_map(|op| match *op {
             Op::Send { piece, .. } | Op::GrpcCall { piece, .. } => vec![piece],
             Op::GrpcAccept { accept } => {
                 let of = &self.accepts[accept as usize];

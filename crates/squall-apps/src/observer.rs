@@ -97,8 +97,8 @@ pub trait Observer {
     #[inline]
     fn gone(&mut self, _program: ProgramId, _reason: Reason, _finished: bool) {}
 
-    /// The calls above for one segment of `flow`, at `now`, with the values of the report. An observer that finds its
-    /// counters by the program can do so once.
+    /// The calls above for one segment of `flow`, at `now`, with the values of the report. An observer
+    /// that finds its counters by the program can do so once.
     #[inline]
     fn at_once(&mut self, program: ProgramId, _flow: FlowId, _now: Nanos, report: Report) {
         if let Some(setup) = report.established {

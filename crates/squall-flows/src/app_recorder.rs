@@ -497,6 +497,32 @@ impl Recorder {
         }
     }
 
+    /// Records the effects of one segment; its statistics are looked up once. Inlined, because a
+    /// report in memory would cost as much as the look-ups that it saves.
+    #[inline(always)]
+    fn record(&mut self, program: ProgramId, report: Report) {
+        let ProgramInfo { recorded, requests, .. } = self.programs[usize::from(program.0)];
+        let recorded = &mut self.recorded[recorded as usize];
+        let all = &mut recorded.statistics;
+        if let Some(setup) = report.established {
+            all.established += 1;
+            if recorded.client {
+                all.setup.record(setup.0);
+            }
+        }
+        all.received_octets += u64::from(report.received);
+        if requests.is_some() {
+            all.requests.sent += u64::from(report.requested);
+            all.requests.answered += u64::from(report.transaction.is_some());
+        }
+        if let Some(took) = report.first_octet {
+            all.first_byte.record(took.0);
+        }
+        if let Some(took) = report.transaction {
+            all.transaction.record(took.0);
+        }
+    }
+
     /// Records the failed conversation of a script.
     #[cold]
     fn note(&mut self, program: ProgramId, client: bool, failure: Failure) {
@@ -513,32 +539,23 @@ impl Recorder {
 impl Observer for Recorder {
     #[inline]
     fn established(&mut self, program: ProgramId, setup: Nanos) {
-        let recorded = self.recorded(program);
-        recorded.statistics.established += 1;
-        if recorded.client {
-            recorded.statistics.setup.record(setup.0);
-        }
+        self.record(program, Report { established: Some(setup), ..Report::default() });
     }
 
     #[inline]
     fn first_octet(&mut self, program: ProgramId, took: Nanos) {
         self.answering = true;
-        self.at(program).first_byte.record(took.0);
+        self.record(program, Report { first_octet: Some(took), ..Report::default() });
     }
 
     #[inline]
     fn transaction(&mut self, program: ProgramId, took: Nanos) {
-        self.at(program).transaction.record(took.0);
-        if let Some(requests) = self.requests(program) {
-            requests.answered += 1;
-        }
+        self.record(program, Report { transaction: Some(took), ..Report::default() });
     }
 
     #[inline]
-    fn requested(&mut self, program: ProgramId, sent: u32) {
-        if let Some(requests) = self.requests(program) {
-            requests.sent += u64::from(sent);
-        }
+    fn requested(&mut self, program: ProgramId, requested: u32) {
+        self.record(program, Report { requested, ..Report::default() });
     }
 
     #[cold]
@@ -549,8 +566,8 @@ impl Observer for Recorder {
     }
 
     #[inline]
-    fn received(&mut self, program: ProgramId, octets: u32) {
-        self.at(program).received_octets += u64::from(octets);
+    fn received(&mut self, program: ProgramId, received: u32) {
+        self.record(program, Report { received, ..Report::default() });
     }
 
     #[inline]
@@ -619,32 +636,11 @@ impl Observer for Recorder {
         self.gone = Some((reason, finished));
     }
 
-    // Inlined, because a report in memory would cost as much as the look-ups that it saves.
     #[inline(always)]
     fn at_once(&mut self, program: ProgramId, flow: FlowId, now: Nanos, report: Report) {
-        let ProgramInfo { recorded, requests, .. } = self.programs[usize::from(program.0)];
-        let recorded = &mut self.recorded[recorded as usize];
-        let all = &mut recorded.statistics;
-        if let Some(setup) = report.established {
-            all.established += 1;
-            if recorded.client {
-                all.setup.record(setup.0);
-            }
-        }
-        all.received_octets += u64::from(report.received);
-        if requests.is_some() {
-            all.requests.sent += u64::from(report.requested);
-            all.requests.answered += u64::from(report.transaction.is_some());
-        }
-        if let Some(took) = report.first_octet {
-            all.first_byte.record(took.0);
-            let begun = self.begun.get_mut(flow.0 as usize);
-            if let Some(took) = begun.and_then(|begun| begun.first_answer(now)) {
-                all.first_byte_from_start.record(took);
-            }
-        }
-        if let Some(took) = report.transaction {
-            all.transaction.record(took.0);
+        self.record(program, report);
+        if report.first_octet.is_some() {
+            self.answered(program, flow, now);
         }
     }
 }

@@ -5,7 +5,7 @@ mod interfaces;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr},
     sync::Arc,
 };
 
@@ -18,6 +18,7 @@ use squall_host::{
 use squall_tcp::{Tuple, tuple4, tuple6};
 use squall_units::{Cut, Division, MacAddr, Nanos, be16, be32};
 use squall_wire::{
+    Ipv6Octets,
     checksum::{fold, sum},
     tcp_flags::SYN,
 };
@@ -101,7 +102,7 @@ pub(crate) struct Link {
     /// Direct-mapped caches of next hops for each IP version, indexed by a hash of the address, to
     /// avoid a search of the neighbor table for each packet. MAC addresses are numbers; 0: no entry.
     recent4: Box<[(u32, u64); RECENT_HOPS]>,
-    recent6: Box<[(Halves, u64); RECENT_HOPS]>,
+    recent6: Box<[(Ipv6Octets, u64); RECENT_HOPS]>,
     answers: VecDeque<Vec<u8>>,
     unused: Vec<Vec<u8>>,
     /// Buffer for packets that cannot be sent yet. The stack writes them here, because no room
@@ -223,18 +224,9 @@ impl OwnRanges {
     }
 
     #[inline(always)]
-    fn has6(&self, [upper, lower]: Halves) -> bool {
+    fn has6(&self, Ipv6Octets { upper, lower }: Ipv6Octets) -> bool {
         upper == self.v6.0 && u64::from_be(lower).wrapping_sub(self.v6.1) < self.v6.2
     }
-}
-
-/// An IPv6 address as two words of its octets, in their order in memory.
-type Halves = [u64; 2];
-
-#[inline(always)]
-fn halves(octets: &[u8; 16]) -> Halves {
-    let (words, _) = octets.as_chunks::<8>();
-    [u64::from_ne_bytes(words[0]), u64::from_ne_bytes(words[1])]
 }
 
 /// Maximum number of queued replies. Further ones are dropped, because a flood of requests would
@@ -272,8 +264,8 @@ fn place4(address: u32) -> usize {
 
 /// [`place4`] for IPv6: the low 32 bits of the addresses of a pool differ.
 #[inline(always)]
-fn place6([_, lower]: Halves) -> usize {
-    place4(u64::from_be(lower) as u32)
+fn place6(address: Ipv6Octets) -> usize {
+    place4(address.low())
 }
 
 /// Why a frame was refused.
@@ -327,7 +319,7 @@ impl Link {
             neighbors: NeighborCache::default(),
             hops: [fixed; 2],
             recent4: Box::new([(0, 0); RECENT_HOPS]),
-            recent6: Box::new([([0; 2], 0); RECENT_HOPS]),
+            recent6: Box::new([(Ipv6Octets::default(), 0); RECENT_HOPS]),
             answers: VecDeque::new(),
             unused: Vec::new(),
             // Room for the longest IP packet, 65,535 octets (RFC 791).
@@ -698,7 +690,7 @@ impl Link {
         // EtherType, and the first octet of the packet.
         match be32(head, 12) >> 8 {
             0x0008_0045 => self.is_usual4(head),
-            kind if kind & !15 == 0x0086_dd60 => self.is_usual6(frame),
+            kind if kind & !15 == 0x0086_dd60 => self.is_usual6(head, frame),
             _ => false,
         }
     }
@@ -708,30 +700,26 @@ impl Link {
     fn is_usual4(&self, head: &[u8; 48]) -> bool {
         let destination = be32(head, 30);
         head[23] == TCP
-            && (head[47] & SYN == 0 || self.is_known4(be32(head, 26), head))
+            && (head[47] & SYN == 0 || self.is_known(self.cached_hop4(be32(head, 26)), head))
             && (self.own.has4(destination)
                 || self.index_of(IpAddr::V4(destination.into())).is_some())
     }
 
     /// [`Link::is_usual`] for IPv6. The first 68 octets include the TCP flags.
     #[inline(always)]
-    fn is_usual6(&self, frame: &[u8]) -> bool {
+    fn is_usual6(&self, start: &[u8; 48], frame: &[u8]) -> bool {
         let Some(head) = frame.first_chunk::<68>() else { return false };
-        let address = |at: usize| halves(head[at..].first_chunk().expect("an address"));
+        let address = |at: usize| Ipv6Octets::read(head[at..].first_chunk().expect("an address"));
         head[20] == TCP
-            && (head[67] & SYN == 0 || self.is_known6(address(22), head))
+            && (head[67] & SYN == 0 || self.is_known(self.cached_hop6(address(22)), start))
             && (self.own.has6(address(38)) || self.index_of(v6(&head[38..])).is_some())
     }
 
-    /// Whether the sender of a plain frame has nothing to learn from: see [`Link::learn`].
+    /// Whether the sender of a plain frame, whose cached next hop is given, has nothing to learn from:
+    /// see [`Link::learn`].
     #[inline(always)]
-    fn is_known4<const N: usize>(&self, sender: u32, head: &[u8; N]) -> bool {
-        self.network.next_hop != NextHop::OnLink || self.cached_hop4(sender) == Some(source(head))
-    }
-
-    #[inline(always)]
-    fn is_known6<const N: usize>(&self, sender: Halves, head: &[u8; N]) -> bool {
-        self.network.next_hop != NextHop::OnLink || self.cached_hop6(sender) == Some(source(head))
+    fn is_known(&self, hop: Option<u64>, head: &[u8; 48]) -> bool {
+        self.network.next_hop != NextHop::OnLink || hop == Some(source(head))
     }
 
     #[inline(never)]
@@ -842,7 +830,7 @@ impl Link {
                 self.recent4[place4(address)] = (address, mac);
             }
             IpAddr::V6(address) => {
-                let address = halves(&address.octets());
+                let address = address.into();
                 self.recent6[place6(address)] = (address, mac);
             }
         }
@@ -1154,13 +1142,13 @@ impl Link {
         &'o mut self,
         now: Nanos,
         out: &'o mut impl FrameOutput,
-        addresses: [Ipv6Addr; 2],
+        addresses: [Ipv6Octets; 2],
         ports: [u16; 2],
         len: usize,
     ) -> Option<&'o mut [u8]> {
         let [_, remote] = addresses;
         if let Some(mac) = self.plain
-            && let Some(to) = self.known6(halves(&remote.octets()))
+            && let Some(to) = self.known6(remote)
             && ETHERNET + len <= out.longest()
         {
             let sent = &mut self.statistics.frames_sent;
@@ -1174,7 +1162,7 @@ impl Link {
     fn known(&self, remote: IpAddr) -> Option<u64> {
         match remote {
             IpAddr::V4(remote) => self.known4(remote.into()),
-            IpAddr::V6(remote) => self.known6(halves(&remote.octets())),
+            IpAddr::V6(remote) => self.known6(remote.into()),
         }
     }
 
@@ -1184,7 +1172,7 @@ impl Link {
     }
 
     #[inline(always)]
-    fn known6(&self, remote: Halves) -> Option<u64> {
+    fn known6(&self, remote: Ipv6Octets) -> Option<u64> {
         self.hops[1].map(number).or_else(|| self.cached_hop6(remote))
     }
 
@@ -1193,7 +1181,7 @@ impl Link {
     fn cached_hop(&self, remote: IpAddr) -> Option<u64> {
         match remote {
             IpAddr::V4(remote) => self.cached_hop4(remote.into()),
-            IpAddr::V6(remote) => self.cached_hop6(halves(&remote.octets())),
+            IpAddr::V6(remote) => self.cached_hop6(remote.into()),
         }
     }
 
@@ -1204,9 +1192,10 @@ impl Link {
     }
 
     #[inline(always)]
-    fn cached_hop6(&self, remote: Halves) -> Option<u64> {
-        let ([upper, lower], mac) = self.recent6[place6(remote)];
-        (lower == remote[1] && upper == remote[0] && mac != 0).then_some(mac)
+    fn cached_hop6(&self, remote: Ipv6Octets) -> Option<u64> {
+        let (address, mac) = self.recent6[place6(remote)];
+        // Lower halves differ more often.
+        (address.lower == remote.lower && address.upper == remote.upper && mac != 0).then_some(mac)
     }
 
     #[inline(never)]
@@ -1480,7 +1469,7 @@ fn of_number(mac: u64) -> MacAddr {
 
 /// The source address of a frame, as a number.
 #[inline(always)]
-fn source<const N: usize>(head: &[u8; N]) -> u64 {
+fn source(head: &[u8; 48]) -> u64 {
     u64::from_be_bytes(*head[6..].first_chunk().expect("a header of Ethernet")) >> 16
 }
 

@@ -19,7 +19,10 @@ use squall_tcp::{
     Tunables, Tuple,
 };
 use squall_units::{Cut, Division, Nanos, be16};
-use squall_wire::checksum::{fold, sum};
+use squall_wire::{
+    Ipv6Octets,
+    checksum::{fold, sum},
+};
 
 use crate::{
     Arrival, Exhausted, Failure, FlowStatistics, HostedFlow, Interface, LinkStatistics, Load,
@@ -2528,7 +2531,7 @@ impl<O: FrameOutput> Output for Framer<'_, O> {
     fn segment6(
         &mut self,
         _class: ClassId,
-        addresses: [Ipv6Addr; 2],
+        addresses: [Ipv6Octets; 2],
         ports: [u16; 2],
         len: usize,
     ) -> Option<&mut [u8]> {

@@ -1,73 +1,15 @@
 //! IPv6 addresses of flows. The flows of a load differ in the lower 32 bits of their addresses,
 //! which are in their records as those of IPv4 are; pairs of the upper 96 bits are here, once each.
 
-use std::{collections::HashMap, net::Ipv6Addr};
+use std::collections::HashMap;
 
-use squall_wire::checksum;
-
-/// An IPv6 address as in packets: its octets in two words, in their order in memory. So
-/// addresses are copied, compared, hashed and summed without a change of their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Octets {
-    pub upper: u64,
-    pub lower: u64,
-}
-
-impl Octets {
-    #[inline(always)]
-    pub fn read(octets: &[u8; 16]) -> Self {
-        let (words, _) = octets.as_chunks::<8>();
-        let [upper, lower] = [u64::from_ne_bytes(words[0]), u64::from_ne_bytes(words[1])];
-        Self { upper, lower }
-    }
-
-    /// The sum of the octets, as [`checksum::native`].
-    #[inline(always)]
-    pub fn sum(self) -> u64 {
-        checksum::add(self.upper, self.lower)
-    }
-
-    /// The lower 32 bits.
-    #[inline(always)]
-    fn low(self) -> u32 {
-        u64::from_be(self.lower) as u32
-    }
-
-    /// The address with 0 in place of the lower 32 bits.
-    #[inline(always)]
-    fn without_low(self) -> Self {
-        Self { lower: self.lower & (!LOW).to_be(), ..self }
-    }
-
-    /// The address with the lower 32 bits, which are 0 before.
-    #[inline(always)]
-    fn with_low(self, low: u32) -> Self {
-        Self { lower: self.lower | u64::from(low).to_be(), ..self }
-    }
-}
-
-impl From<Ipv6Addr> for Octets {
-    #[inline(always)]
-    fn from(address: Ipv6Addr) -> Self {
-        Self::read(&address.octets())
-    }
-}
-
-impl From<Octets> for Ipv6Addr {
-    #[inline(always)]
-    fn from(Octets { upper, lower }: Octets) -> Self {
-        let [upper, lower] = [u64::from_be(upper), u64::from_be(lower)];
-        Self::from_bits(u128::from(upper) << 64 | u128::from(lower))
-    }
-}
+use squall_wire::Ipv6Octets;
 
 /// Local and remote address.
-pub(crate) type Pair = (Octets, Octets);
+pub(crate) type Pair = (Ipv6Octets, Ipv6Octets);
 
 /// In place of the number of an upper pair: `remote` is the row of a [whole pair](Addresses6).
 pub(crate) const WHOLE: u16 = u16::MAX;
-
-const LOW: u64 = u32::MAX as u64;
 
 /// Addresses as in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,12 +108,14 @@ impl Addresses6 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
     #[test]
     fn addresses_come_back_also_beyond_the_most_upper_pairs() {
         let mut all = Addresses6::new();
-        let of = |bits: u128| Octets::from(Ipv6Addr::from_bits(bits));
+        let of = |bits: u128| Ipv6Octets::from(Ipv6Addr::from_bits(bits));
         let pair = |n: u128| (of((n << 64) | (n + 1)), of((n << 32) | (0xffff_fff0 + n % 16)));
         let packed: Vec<_> = (0..65_600).map(|n| all.pack(pair(n))).collect();
         assert!(packed.iter().zip(0..).all(|(packed, n)| all.get(*packed) == pair(n)));

@@ -1,8 +1,9 @@
 //! Interface to applications and outputs.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use squall_units::{Cut, Nanos};
+use squall_wire::Ipv6Octets;
 
 use crate::Socket;
 
@@ -273,7 +274,7 @@ pub trait Output {
     fn segment6(
         &mut self,
         class: ClassId,
-        addresses: [Ipv6Addr; 2],
+        addresses: [Ipv6Octets; 2],
         ports: [u16; 2],
         len: usize,
     ) -> Option<&mut [u8]> {
@@ -283,8 +284,8 @@ pub trait Output {
 
 /// The ends of a TCP flow over IPv6. Addresses and ports: local, remote.
 #[inline]
-pub fn tuple6([local, remote]: [Ipv6Addr; 2], [local_port, remote_port]: [u16; 2]) -> Tuple {
-    let (local, remote) = (IpAddr::V6(local), IpAddr::V6(remote));
+pub fn tuple6([local, remote]: [Ipv6Octets; 2], [local_port, remote_port]: [u16; 2]) -> Tuple {
+    let (local, remote) = (IpAddr::V6(local.into()), IpAddr::V6(remote.into()));
     Tuple { kind: FlowKind::Tcp, local, local_port, remote, remote_port }
 }
 

@@ -306,8 +306,8 @@ impl<A: Application> Stack<A> {
         let acked = segment.ack.wrapping_sub(f.snd_una);
         let flight = f.flight();
         let window = u32::from(segment.window) << bits.wscale().unwrap_or(0);
-        // The states that the slow path handles, and the octets that the peer may still send. A SYN is timed with
-        // timestamps, too, and its sample is taken below.
+        // The states that the slow path handles, and the octets that the peer may still send. A SYN
+        // is timed with timestamps, too, and its sample is taken below.
         let room = f.rcv_adv.wrapping_sub(f.rcv_nxt);
         let (odd, room) = match state {
             State::SynReceived if acked == 1 => (Bits::SLOW_PATH, room),

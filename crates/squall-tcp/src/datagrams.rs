@@ -1,10 +1,10 @@
 //! UDP flows, and ICMP errors about TCP and UDP flows.
 
 use squall_units::{Nanos, be16, be32};
+use squall_wire::Ipv6Octets;
 
 use crate::{
     Application, Event, FlowId, Reason,
-    addresses::Octets,
     arrives::MIN_MSS,
     core::Found,
     extra::Recovery,
@@ -245,7 +245,8 @@ fn quoted(packet: &[u8]) -> Option<(Key, u32)> {
         }
         6 => {
             let header = packet.first_chunk::<IPV6>()?;
-            let address = |at: usize| Octets::read(header[at..].first_chunk().expect("16 octets"));
+            let address =
+                |at: usize| Ipv6Octets::read(header[at..].first_chunk().expect("16 octets"));
             (Addresses::V6 { local: address(8), remote: address(24) }, header[6], &packet[IPV6..])
         }
         _ => return None,

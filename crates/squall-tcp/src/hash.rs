@@ -1,6 +1,6 @@
 //! Keyed hashes: a fast one for the flow table, a strong one for initial sequence numbers.
 
-use crate::addresses::Octets;
+use squall_wire::Ipv6Octets;
 
 /// Hashes a flow's addresses and ports for the table. Keyed, because a peer that could predict the
 /// hash could fill one run of slots with its flows and make each lookup linear.
@@ -22,18 +22,17 @@ pub(crate) fn wide(key: [u64; 2], a: u64, b: u64) -> u64 {
 /// Hashes two IPv6 addresses to what [`fast`] takes of two IPv4 addresses. The key's halves change
 /// places for the second one, so that swapped addresses differ.
 #[inline]
-pub(crate) fn pair(key: [u64; 2], a: Octets, b: Octets) -> u64 {
-    let of = |[first, second]: [u64; 2], Octets { upper, lower }: Octets| {
+pub(crate) fn pair(key: [u64; 2], a: Ipv6Octets, b: Ipv6Octets) -> u64 {
+    let of = |[first, second]: [u64; 2], Ipv6Octets { upper, lower }: Ipv6Octets| {
         fold(upper ^ first ^ 0xe703_7ed1_a0b4_28db, lower ^ second)
     };
     of(key, a) ^ of([key[1], key[0]], b)
 }
 
 /// An IPv6 address in 64 bits that differ for the addresses of a network, and for most networks. Not
-/// keyed: only for a table
-/// in which some more equal values cost little, and very many are refused.
+/// keyed: only for a table in which some more equal values cost little, and very many are refused.
 #[inline]
-pub(crate) fn short(address: Octets) -> u64 {
+pub(crate) fn short(address: Ipv6Octets) -> u64 {
     address.upper.wrapping_mul(0xe703_7ed1_a0b4_28db) ^ address.lower
 }
 

@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use squall_units::{be16, be32};
 use squall_wire::{
-    checksum,
+    Ipv6Octets, checksum,
     tcp_flags::{ACK, FIN, RST, SYN},
 };
 
-use crate::{FlowKind, Tuple, addresses::Octets};
+use crate::{FlowKind, Tuple};
 
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
@@ -41,7 +41,7 @@ pub(crate) enum Reject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Addresses {
     V4 { local: u32, remote: u32 },
-    V6 { local: Octets, remote: Octets },
+    V6 { local: Ipv6Octets, remote: Ipv6Octets },
 }
 
 impl Addresses {
@@ -67,7 +67,7 @@ impl Addresses {
     /// The addresses of a received packet with this header.
     #[inline(always)]
     pub fn from6(header: &[u8; IPV6]) -> Self {
-        let address = |at: usize| Octets::read(header[at..].first_chunk().expect("16 octets"));
+        let address = |at: usize| Ipv6Octets::read(header[at..].first_chunk().expect("16 octets"));
         Self::V6 { local: address(24), remote: address(8) }
     }
 
@@ -712,8 +712,8 @@ impl TcpHeader {
 }
 
 /// Writes the header of `segment`, whose payload is already present, and its checksum. `pseudo`:
-/// [`Addresses::pseudo`]. With `partial` it is the sum of the pseudo-header alone, because the code or NIC that segments a GSO
-/// packet completes it for each segment.
+/// [`Addresses::pseudo`]. With `partial` it is the sum of the pseudo-header alone, because the code
+/// or NIC that segments a GSO packet completes it for each segment.
 #[inline]
 pub(crate) fn write_tcp(
     segment: &mut [u8],

@@ -57,8 +57,9 @@ const COUNT: usize = SLOTS - 1;
 /// Buckets that are tried for a tuple whose own bucket is full. Not neighbors, which would be full
 /// together.
 const OTHERS: usize = 8;
-/// Position of the upper octet of a bucket's count.
+/// Position of the upper octet of a bucket's count, and the bits below.
 const DEPTH: u32 = 24;
+const COUNTED: u32 = (1 << DEPTH) - 1;
 /// Slots of a new table: 16 KiB, half of a first-level cache.
 const MIN_SLOTS: usize = 1 << 12;
 /// The next table is larger by this factor: by two, each entry would move once on average.
@@ -86,11 +87,12 @@ impl Home {
 }
 
 impl Buckets {
-    /// `places` is the least upper limit of positions.
-    fn new(slots: usize, places: usize) -> Self {
+    /// With the most slots, all positions below `places` have room in a slot.
+    fn new(slots: usize, most: usize, places: usize) -> Self {
         // Aligned by hand, because only a vector of numbers gets its zeros from the kernel.
         let all = vec![0u32; slots + SLOTS];
         let first = all.as_ptr().align_offset(64).min(SLOTS);
+        let places = if slots == most { places } else { 0 };
         let number = (slots * 2).max((places + 1).next_power_of_two()) - 1;
         Self { slots: all, first, mask: slots / SLOTS - 1, number: number as u32 }
     }
@@ -144,9 +146,8 @@ impl Buckets {
         if !slots.iter().fold(false, |any, slot| any | may(*slot)) {
             return None;
         }
-        let places = slots.iter().filter(|slot| may(**slot)).map(|slot| (slot & self.number) - 1);
-        let mut places = places;
-        places.find(|place| is(*place))
+        let found = slots.iter().filter(|slot| may(**slot));
+        found.map(|slot| (slot & self.number) - 1).find(|place| is(*place))
     }
 
     /// Whether there was room.
@@ -159,13 +160,13 @@ impl Buckets {
     #[inline(never)]
     fn insert_elsewhere(&mut self, home: Home, place: u32) -> bool {
         let own = self.start(home.bucket as usize) + COUNT;
-        let count = self.slots[own] & ((1 << DEPTH) - 1);
-        if count + 1 == 1 << DEPTH {
+        let count = self.slots[own] & COUNTED;
+        if count == COUNTED {
             return false;
         }
         for (depth, start) in (1..).zip(self.others(home)) {
             if self.insert_in(start, home, place) {
-                self.slots[own] = (self.slots[own]).max(depth << DEPTH | count) + 1;
+                self.slots[own] = self.slots[own].max(depth << DEPTH | count) + 1;
                 return true;
             }
         }
@@ -211,7 +212,7 @@ impl Buckets {
         if found {
             let of_own = &mut self.slots[own + COUNT];
             *of_own -= 1;
-            if *of_own & ((1 << DEPTH) - 1) == 0 {
+            if *of_own & COUNTED == 0 {
                 *of_own = 0;
             }
         }
@@ -241,9 +242,7 @@ impl WaitTable {
     /// A table for `flows` tuples. Positions are below `places`.
     pub fn new(flows: u32, places: usize) -> Self {
         let most = (flows as usize * 2).next_power_of_two().max(SLOTS);
-        let slots = most.min(MIN_SLOTS);
-        let least = if slots == most { places } else { 0 };
-        let buckets = Buckets::new(slots, least);
+        let buckets = Buckets::new(most.min(MIN_SLOTS), most, places);
         Self { buckets, old: None, taken: 0, end: 0, most, places }
     }
 
@@ -320,7 +319,7 @@ impl WaitTable {
             return;
         }
         let slots = (self.buckets.len() * GROWTH).min(self.most);
-        let larger = Buckets::new(slots, if slots == self.most { self.places } else { 0 });
+        let larger = Buckets::new(slots, self.most, self.places);
         let buckets = std::mem::replace(&mut self.buckets, larger);
         self.old = Some(Old { next: 0, end: self.end, buckets });
     }
@@ -371,7 +370,7 @@ mod tests {
             homes in 1u32..40,
         ) {
             let mut table = WaitTable::new(1 << 12, 1 << 12);
-            table.buckets = Buckets::new(SLOTS * 4, 0);
+            table.buckets = Buckets::new(SLOTS * 4, table.most, table.places);
             let of = |tuple: u32| home(u64::from(tuple % homes / 4), 1024 + (tuple % homes) as u16);
             let (mut model, mut tuples) = (BTreeMap::new(), HashMap::new());
             let mut free: Vec<u32> = (0..400).rev().collect();

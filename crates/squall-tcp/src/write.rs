@@ -903,8 +903,7 @@ fn room<'o>(
             out.segment4(class, [local, remote], [key.local_port, key.remote_port], octets)
         }
         Addresses::V6 { local, remote } => {
-            let addresses = [local.into(), remote.into()];
-            out.segment6(class, addresses, [key.local_port, key.remote_port], octets)
+            out.segment6(class, [local, remote], [key.local_port, key.remote_port], octets)
         }
     }
 }

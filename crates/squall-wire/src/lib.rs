@@ -15,6 +15,7 @@ mod frame;
 mod header;
 mod implied;
 mod inspect;
+mod ipv6_octets;
 pub mod link;
 mod messages;
 mod octets;
@@ -36,6 +37,7 @@ pub use frame::{
 pub use header::{FieldDef, FieldKind, HeaderDef, Presence, headers, payloads};
 pub use implied::warnings;
 pub use inspect::FieldValue;
+pub use ipv6_octets::Ipv6Octets;
 pub use octets::{HexError, MAX_FRAME, parse_hex, to_hex};
 pub use options::{OptionDef, OptionForm, OptionSet, Part, usage as option_usage};
 pub use packet::{BuildError, Layer, Packet, SyntaxError};

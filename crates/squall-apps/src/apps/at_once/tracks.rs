@@ -195,12 +195,6 @@ impl Code {
         }
         fork
     }
-
-    fn range_of(&self, program: u16) -> std::ops::Range<u32> {
-        let start = self.programs[usize::from(program)].traits.start;
-        let next = self.programs.get(usize::from(program) + 1);
-        start..next.map_or(self.ops.len() as u32, |next| next.traits.start)
-    }
 }
 
 impl Track {
